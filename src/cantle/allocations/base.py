@@ -1,0 +1,27 @@
+"""Where do nodes come from, and how does one reach a runner there? The seam that every allocation fills.
+
+An allocation announces nodes as events: first `NodesAwaited` (how many are on their way), then `NodesJoined`; each request
+for more is answered, even with a no, so that nobody waits for ever. It knows nothing of tasks.
+
+`cantle.testing.check_allocation` runs the conformance check on any allocation.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from cantle.model.resources import Node
+from cantle.model.seams import Channel, Inbox
+
+
+class Allocation(Protocol):
+    """Supplies nodes. Called from the loop's thread only."""
+
+    def open(self, inbox: Inbox) -> None:
+        """Begin: put `NodesAwaited`, and `NodesJoined` as nodes come up."""
+
+    def connect(self, node: Node) -> Channel:
+        """Start a runner on this node and give the channel to it. Raises MachineError when that cannot be done."""
+
+    def close(self) -> None:
+        """Give everything back. Runners end by themselves when their channels close."""

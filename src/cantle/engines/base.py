@@ -1,0 +1,39 @@
+"""What does a task turn into? The seam that every engine fills.
+
+An engine is told about nodes and decisions, and answers with events in the inbox: `TaskStarted`, `TaskEnded`, and
+`NodeLost` when a node's runner is gone. It never waits and never decides. Each launched attempt is answered by exactly one
+`TaskEnded`, also when it could not be started (outcome "unstartable"), unless its node is reported lost.
+
+`cantle.testing.check_engine` runs the conformance check on any engine.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from cantle.model.records import Launch, Stop
+from cantle.model.resources import Node
+from cantle.model.seams import Channel
+from cantle.model.study import Command
+
+
+class Engine(Protocol):
+    """Runs attempts on the nodes that it was given. Called from the loop's thread only."""
+
+    def add_node(self, index: int, node: Node, channel: Channel) -> None:
+        """Work may be sent to this node from now on, through its runner's channel."""
+
+    def remove_node(self, index: int) -> None:
+        """Use this node no more: end what still runs there, close its channel."""
+
+    def launch(self, launch: Launch, command: Command) -> None:
+        """Start the attempt on its places."""
+
+    def stop(self, stop: Stop) -> None:
+        """End the attempt (TERM, grace, KILL); its `TaskEnded` bears the stop's outcome."""
+
+    def flush(self) -> None:
+        """Send what has been gathered since the last flush: once a turn of the loop, so that messages go in batches."""
+
+    def close(self) -> None:
+        """End everything on all nodes and wait, for a bounded time, until it has ended."""

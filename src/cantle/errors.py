@@ -1,0 +1,78 @@
+"""What can go wrong, by whose fault it is.
+
+    CantleError                     all that a caller may want to catch; `exit_code` is what the command line ends with
+    ├── UserError                   something in what was asked: the message says what, where, and what would help
+    │   ├── StudyError              a study file is wrong; carries every problem found, each with its place
+    │   ├── RequestError            a request cannot be met: a wrong option, a task that does not exist
+    │   └── PluginError             a reader, engine, allocation or policy of somebody else's misbehaved; it is named
+    ├── MachineError                the machine under us failed: disk full, read-only directory, no process could start
+    │   └── JournalError            the journal cannot be written or read
+    ├── LockedError                 another conductor is at work on this directory
+    └── CantleBug                   an invariant of ours is broken; please report it, with the journal
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class CantleError(Exception):
+    """Base of all; raise one of the classes below it."""
+
+    exit_code = 1
+
+
+class UserError(CantleError):
+    """Something in what was asked cannot be done as asked."""
+
+
+class Problem(NamedTuple):
+    """One thing wrong in a file: where it stands, what it is, and how to mend it.
+
+    `line` counts from 1, 0 where no line is known; `key` is the path of keys to the place, as in `study[2].run.procs`.
+    """
+
+    file: str
+    line: int
+    key: str
+    what: str
+    mend: str = ""
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" if self.line else self.file
+        text = f"{place}: {self.key}: {self.what}" if self.key else f"{place}: {self.what}"
+        return f"{text}\n    {self.mend}" if self.mend else text
+
+
+class StudyError(UserError):
+    """A study file is wrong. All of its problems are told at once."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = problems
+        super().__init__("\n".join(map(str, problems)))
+
+
+class RequestError(UserError):
+    """A request cannot be met: a wrong option, a task that does not exist."""
+
+
+class PluginError(UserError):
+    """Somebody else's reader, engine, allocation or policy misbehaved."""
+
+
+class MachineError(CantleError):
+    """The machine failed us: disk full, directory not writable, no process could be started."""
+
+
+class JournalError(MachineError):
+    """The journal cannot be written or read."""
+
+
+class LockedError(CantleError):
+    """Another conductor is at work on this directory."""
+
+
+class CantleBug(CantleError):
+    """An invariant of Cantle's is broken. Please report it, with the journal."""
+
+    exit_code = 70

@@ -1,0 +1,209 @@
+"""What can happen in a run, and what can be done about it: the one vocabulary.
+
+Everything that matters is a record. An **event** says that something happened (past tense), a **decision** that something
+shall be done (imperative). The journal stores them, `State.apply` folds them, tests assert them; nothing else carries
+meaning. Each record bears the time at which it became true, in seconds since the epoch (in a simulation since its start).
+
+Tasks and nodes are numbered by the order in which they entered the run; attempts of a task count from 1, so that a late
+message about an old attempt is recognised.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from .resources import Node, Place
+from .study import Limits, Step, Task
+
+Outcome = Literal["done", "failed", "timeout", "memory", "canceled", "interrupted", "lost", "unstartable"]
+"""How an attempt ended.
+
+done         exit code 0
+failed       any other exit code, or a signal that nobody of ours sent
+timeout      it ran into its walltime and was ended
+memory       it used more memory than it asked for and was ended
+canceled     somebody asked for it to be ended
+interrupted  the run itself was stopped; not the task's fault
+lost         its node or runner went away; not the task's fault
+unstartable  no process could be started (no such shell, disk full), so nothing ran
+"""
+
+
+class Record(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="is"):
+    """Base of all records."""
+
+    time: float
+
+
+# Events
+
+
+class RunStarted(Record, frozen=True, tag=True):
+    """A conductor began a new run."""
+
+    run: str
+    version: str
+    host: str
+    pid: int
+    argv: tuple[str, ...] = ()
+
+
+class RunResumed(Record, frozen=True, tag=True):
+    """A conductor went on with a run whose conductor had gone.
+
+    Attempts that were under way are over, not by their fault. With `retry`, tasks that failed, timed out, were canceled
+    or were skipped because of such tasks get a new chance.
+    """
+
+    host: str
+    pid: int
+    retry: bool = True
+
+
+class StudyAdded(Record, frozen=True, tag=True):
+    """A study entered the run. Its tasks follow in `TasksAdded`."""
+
+    name: str
+    steps: list[Step]
+    directory: str = ""
+    limits: Limits = Limits()
+    digest: str = ""
+    source: str = ""
+    reader: str = ""
+    options: dict[str, str] = {}
+
+
+class TasksAdded(Record, frozen=True, tag=True):
+    """Tasks of a study, numbered on from `first`; their parents' and steps' numbers are the run's as well."""
+
+    first: int
+    tasks: list[Task]
+    study: int = 0
+
+
+class StudyChanged(Record, frozen=True, tag=True):
+    """A resumed study reads differently now: these tasks' commands changed, so that they and all after them run again."""
+
+    digest: str
+    tasks: list[int]
+
+
+class NodesJoined(Record, frozen=True, tag=True):
+    """Nodes came up. They are numbered on from those that joined before."""
+
+    nodes: list[Node]
+
+
+class NodesAwaited(Record, frozen=True, tag=True):
+    """So many nodes are on their way; 0 when no more are to be expected. Until then nothing is called impossible."""
+
+    count: int
+
+
+class NodeLost(Record, frozen=True, tag=True):
+    """A node went away, with all that ran on it."""
+
+    node: int
+    reason: str = ""
+
+
+class TaskStarted(Record, frozen=True, tag=True, gc=False):
+    """The attempt's process runs."""
+
+    task: int
+    attempt: int
+    pid: int = 0
+
+
+class TaskEnded(Record, frozen=True, tag=True, gc=False):
+    """The attempt is over.
+
+    `cpu_s` is user plus system time of its processes, `peak_mib` the largest memory seen. `detail` is for people: the
+    reason, and the last lines of stderr when it failed. `output` tells where packed output lies:
+    "file offset length" for stdout and stderr, joined by a tab.
+    """
+
+    task: int
+    attempt: int
+    outcome: Outcome
+    exit_code: int = 0
+    signal: int = 0
+    cpu_s: float = 0.0
+    peak_mib: float = 0.0
+    detail: str = ""
+    output: str = ""
+
+
+class CancelAsked(Record, frozen=True, tag=True):
+    """Somebody wants these tasks ended for good; None means everything."""
+
+    tasks: list[int] | None = None
+    by: str = ""
+
+
+class LimitsChanged(Record, frozen=True, tag=True):
+    """Somebody changed the bounds of a study."""
+
+    limits: Limits
+    study: int = 0
+
+
+class StopAsked(Record, frozen=True, tag=True):
+    """The run shall end here and be resumed another day: launch nothing, end what runs."""
+
+    reason: str = ""
+
+
+class TimePassed(Record, frozen=True, tag=True):
+    """Nothing happened, but it is later now."""
+
+
+# Decisions
+
+
+class Launch(Record, frozen=True, tag=True, gc=False):
+    """Start an attempt of a task on these places."""
+
+    task: int
+    attempt: int
+    on: tuple[Place, ...]
+    restart: bool = False
+    why: str = ""
+
+
+class Stop(Record, frozen=True, tag=True):
+    """End a running attempt: TERM, grace, KILL."""
+
+    task: int
+    attempt: int
+    outcome: Literal["canceled", "interrupted"]
+    why: str = ""
+
+
+class Refuse(Record, frozen=True, tag=True):
+    """This task can never run here."""
+
+    task: int
+    why: str
+
+
+Event: TypeAlias = (
+    RunStarted
+    | RunResumed
+    | StudyAdded
+    | TasksAdded
+    | StudyChanged
+    | NodesJoined
+    | NodesAwaited
+    | NodeLost
+    | TaskStarted
+    | TaskEnded
+    | CancelAsked
+    | LimitsChanged
+    | StopAsked
+    | TimePassed
+)
+Decision: TypeAlias = Launch | Stop | Refuse
+AnyRecord: TypeAlias = Event | Decision

@@ -1,0 +1,121 @@
+"""What did the user write, once a reader has turned it into tasks?
+
+A study has two halves. The *plan half* (`Step`, `Task`) is what the core schedules by; it goes into the journal, so that
+status, resume, report and replay need nothing else. The *work half* (`Commands`) says what a task turns into when it is
+launched. It is rendered at launch, one task at a time, so that a hundred thousand queued tasks hold no hundred thousand
+scripts; a resumed run makes it again from the copy of the study that lies in the run's directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from .resources import Needs, Node, Place
+
+
+class Step(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What tasks of one kind have in common.
+
+    Where parameters vary the settings of a step (`procs: $(P)`), a reader gives one `Step` for each variant, all with the
+    same `name`; people see one row per name.
+
+    `walltime_s` 0 means no limit. `retries` counts further attempts after a failure that is the task's own fault.
+    `restartable`: there is a restart command, used after a walltime timeout, up to the run's `rlimit`. `ranks` and
+    `cores_per_rank` describe an MPI step (0: not one). `priority` is the user's: higher goes first.
+    """
+
+    name: str
+    needs: Needs = Needs()
+    description: str = ""
+    walltime_s: float = 0.0
+    retries: int = 0
+    restartable: bool = False
+    priority: float = 0.0
+    ranks: int = 0
+    cores_per_rank: int = 1
+
+
+class Task(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
+    """One instance of a step.
+
+    `step` indexes the study's steps. `parents` are tasks that must succeed first, `after` tasks that only have to be over,
+    however they ended (a cancelled one never counts): indexes into the study's tasks, each lower than the task's own.
+    `estimate_s` is the expected duration, 0 where nobody knows. `workspace` is relative to the run's directory.
+    `params` is what varies, as Maestro's status file writes it: `SIZE:10;TRIAL:1`.
+    """
+
+    name: str
+    step: int
+    parents: tuple[int, ...] = ()
+    estimate_s: float = 0.0
+    after: tuple[int, ...] = ()
+    workspace: str = ""
+    params: str = ""
+
+
+class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the user bounded for a whole study.
+
+    `throttle`: most tasks in progress at once, 0 = no bound. `rlimit`: most restarts after timeouts of one task, 0 = no
+    bound. `fail_fast`: after the first failure start nothing more and end what runs.
+    """
+
+    throttle: int = 0
+    rlimit: int = 1
+    fail_fast: bool = False
+
+
+class Command(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What one attempt runs.
+
+    Either `script` is text that is written to `script_path` and run by `shell` (an argument list, `["/bin/bash"]`), or
+    `argv` is run as it stands, never through a shell. `env` is laid over the run's environment; a value None removes the
+    variable. Relative paths are relative to the run's directory. `packed`: stdout and stderr go to the few files that all
+    such tasks of a slot share, and the record of the attempt says which bytes are its own; otherwise they go to
+    `<output_stem>.<pid>.out` and `.err`, which is how Maestro names them.
+    """
+
+    argv: tuple[str, ...] = ()
+    script: str = ""
+    script_path: str = ""
+    shell: tuple[str, ...] = ()
+    cwd: str = ""
+    env: dict[str, str | None] = {}
+    output_stem: str = ""
+    packed: bool = False
+
+
+class Commands(Protocol):
+    """The work half of a study; a reader brings it."""
+
+    def command(self, task: int, attempt: int, restart: bool, places: tuple[Place, ...], nodes: tuple[Node, ...]) -> Command:
+        """What the task runs in this attempt, on these places (the nodes stand in the same order).
+
+        `task` indexes the study's tasks. `restart`: use the restart command.
+        """
+
+
+class Study(msgspec.Struct):
+    """A study as a reader gives it.
+
+    `work(directory)` gives the work half for a run in that directory (absolute, as text). `keep` holds what a resumed run
+    needs to make the study again: file name -> content, written into a folder of the run's own, from which the same
+    reader's `reopen` reads. `digest` identifies the content: two studies with the same digest make the same tasks and
+    commands. `output_parent` is where the study wants its directories to be ("" = where the user stands). `source` names
+    the file it came from, `warnings` are sentences; both are for people.
+    """
+
+    name: str
+    steps: list[Step]
+    tasks: list[Task]
+    work: Callable[[str], Commands]
+    keep: dict[str, bytes] = {}
+    digest: str = ""
+    description: str = ""
+    source: str = ""
+    output_parent: str = ""
+    limits: Limits = Limits()
+    warnings: list[str] = []

@@ -1,0 +1,91 @@
+"""What do a node's runner and its conductor say to each other?
+
+Frames: four bytes of length (big endian), then a MessagePack array of messages. Down go `Start`, `End` and `Ack`, up come
+`Hello`, `Started` and `Ended`, numbered so that the conductor can say which results it has written down; what it has not
+acknowledged when it disappears, the runner leaves in a spool file for the conductor that resumes the run.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from cantle.model.records import Outcome
+from cantle.model.study import Command
+
+Key: TypeAlias = tuple[int, int]
+"""A task's number and its attempt."""
+
+
+class Setup(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """First message: what holds for all attempts on this node.
+
+    `directory` is the run's (absolute): relative paths of commands start there. `env` is the environment that tasks
+    inherit. `core_ids` and `gpu_ids` are those of the node. `hide_gpus`: tasks that asked for no GPU shall see none.
+    `spool` is the file for results that nobody acknowledged, `lock` a file that the runner keeps locked (fcntl) while it
+    lives, `packed` the prefix of the files for packed output. `grace_s` lies between TERM and KILL.
+    """
+
+    directory: str
+    env: dict[str, str]
+    core_ids: tuple[int, ...] = ()
+    gpu_ids: tuple[str, ...] = ()
+    hide_gpus: bool = False
+    spool: str = ""
+    lock: str = ""
+    packed: str = ""
+    grace_s: float = 5.0
+
+
+class Start(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
+    """Run this attempt. `cores` and `gpus` are index lists of the node; `walltime_s` and `memory_mib` 0: no bound."""
+
+    key: Key
+    command: Command
+    cores: str
+    gpus: str = ""
+    walltime_s: float = 0.0
+    memory_mib: int = 0
+
+
+class End(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """End this attempt: TERM, grace, KILL, to all of its processes. `grace_s` below 0: the node's own."""
+
+    key: Key
+    outcome: Outcome
+    detail: str = ""
+    grace_s: float = -1.0
+
+
+class Ack(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """All results up to this number are written down."""
+
+    number: int
+
+
+class Started(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
+    """The attempt's process runs."""
+
+    key: Key
+    time: float
+    pid: int
+
+
+class Ended(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
+    """The attempt is over. Fields as in `cantle.model.records.TaskEnded`."""
+
+    number: int
+    key: Key
+    time: float
+    outcome: Outcome
+    exit_code: int = 0
+    signal: int = 0
+    cpu_s: float = 0.0
+    peak_mib: float = 0.0
+    detail: str = ""
+    output: str = ""
+
+
+Down: TypeAlias = Setup | Start | End | Ack
+Up: TypeAlias = Started | Ended
