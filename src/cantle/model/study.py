@@ -91,7 +91,9 @@ class Command(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 class Commands(Protocol):
     """The work half of a study; a reader brings it."""
 
-    def command(self, task: int, attempt: int, restart: bool, places: tuple[Place, ...], nodes: tuple[Node, ...]) -> Command:
+    def command(
+        self, task: int, attempt: int, restart: bool, places: tuple[Place, ...], nodes: tuple[Node, ...]
+    ) -> Command:
         """What the task runs in this attempt, on these places (the nodes stand in the same order).
 
         `task` indexes the study's tasks. `restart`: use the restart command.

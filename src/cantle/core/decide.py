@@ -1,0 +1,81 @@
+"""What shall be done now? The policies in their order, asked only when something changed that may matter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from cantle.core.packing import best_fit
+from cantle.core.phases import UNSTARTED
+from cantle.core.plan import Plan, Policy
+from cantle.core.room import shortage
+from cantle.core.state import State
+from cantle.model.records import Decision, Refuse, Stop
+from cantle.model.resources import Needs, count
+
+
+class Decider:
+    """Asks the policies.
+
+    It remembers which version of the state it has seen, nothing else, and may be thrown away and made anew at any time.
+    """
+
+    def __init__(self, packer: Policy = best_fit) -> None:
+        self.policies: Sequence[Policy] = (stop_what_shall_stop, packer)
+        self._seen = -1
+        self._seen_feasibility = -1
+
+    def decide(self, state: State) -> Iterator[Decision]:
+        """The decisions, one by one. Each must be applied before the next is asked for."""
+        if state.version == self._seen:
+            return
+        if state.feasibility_version != self._seen_feasibility:
+            yield from refuse_what_can_never_run(Plan(state))
+            self._seen_feasibility = state.feasibility_version
+        plan = Plan(state)
+        for policy in self.policies:
+            yield from policy(plan)
+        self._seen = state.version
+
+
+def stop_what_shall_stop(plan: Plan) -> Iterator[Decision]:
+    """End the attempts that a cancellation, a stop of the run or fail-fast wants ended."""
+    state = plan.state
+    for task, outcome in list(state.to_stop.items()):
+        launch = state.running.get(task)
+        if launch is not None:
+            yield Stop(state.now, task, launch.attempt, outcome, state.stopping)
+
+
+def refuse_what_can_never_run(plan: Plan) -> Iterator[Decision]:
+    """Fail the tasks for which no node here, and none on its way, could ever have the room."""
+    state = plan.state
+    if state.awaited or state.stopping:
+        return
+    hopeless = {}
+    for number, queue in enumerate(state.queues):
+        why = why_never(state, queue.shape.needs)
+        if why:
+            hopeless[number] = why
+    if not hopeless:
+        return
+    for task, phase in enumerate(state.phases):
+        if phase in UNSTARTED:
+            why = hopeless.get(state.shape_of_step[state.tasks[task].step])
+            if why and state.phases[task] in UNSTARTED:
+                yield Refuse(state.now, task, why)
+
+
+def why_never(state: State, needs: Needs) -> str:
+    """Why these needs can never be met by the nodes that are there, "" when they can."""
+    able = state.room.could_ever_hold(needs).bit_count()
+    if able >= needs.nodes:
+        return ""
+    alive = state.nodes_alive()
+    if not alive:
+        return f"needs {needs}; there is no node left, and none is on its way"
+    if able:
+        return f"needs {needs}; only {count(able, 'node')} of {len(alive)} could hold a share of it"
+    largest = max(
+        alive, key=lambda node: (not needs.kind or node.kind == needs.kind, node.cores, node.gpus, node.memory_mib)
+    )
+    return f"needs {needs}; the largest node, {largest}, {shortage(largest, needs)}"

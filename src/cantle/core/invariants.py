@@ -1,0 +1,97 @@
+"""Is the state consistent with itself? Everything that must always hold, counted anew from scratch.
+
+Costs by tasks and nodes: for tests, which ask after each record, and for a bug report.
+"""
+
+from __future__ import annotations
+
+from cantle.core.phases import ACTIVE, FINAL, OVER, UNSTARTED, Phase
+from cantle.core.state import State
+from cantle.errors import CantleBug
+from cantle.model.resources import list_to_mask
+
+
+def check(state: State) -> None:
+    """Raise CantleBug with what is broken."""
+    _counts_agree(state)
+    _running_is_what_is_active(state)
+    _every_slot_is_accounted_for(state)
+    _blockers_agree(state)
+    _ready_tasks_stand_in_their_queue(state)
+
+
+def _counts_agree(state: State) -> None:
+    for phase in Phase:
+        _require(state.totals[phase] == sum(p == phase for p in state.phases), f"total of {phase.name}")
+        _require(state.totals[phase] == sum(row[phase] for row in state.counts), f"counts by step of {phase.name}")
+    for number, study in enumerate(state.studies):
+        running = sum(state.study_of_step[state.tasks[task].step] == number for task in state.running)
+        _require(study.in_progress == running, f"tasks in progress of study {study.added.name}")
+
+
+def _running_is_what_is_active(state: State) -> None:
+    active = {task for task, phase in enumerate(state.phases) if phase in ACTIVE}
+    _require(active == set(state.running), "running tasks are those in an active phase")
+    for task, launch in state.running.items():
+        _require(launch.task == task and launch.attempt == state.attempts[task], f"attempt of task {task}")
+        for place in launch.on:
+            _require(task in state.running_on.get(place.node, ()), f"task {task} is listed on its node")
+    listed = {task for found in state.running_on.values() for task in found}
+    _require(listed <= active, "tasks listed on nodes run")
+
+
+def _every_slot_is_accounted_for(state: State) -> None:
+    room = state.room
+    owned_cores = [0] * len(room.nodes)
+    owned_gpus = [0] * len(room.nodes)
+    memory = [0] * len(room.nodes)
+    for task, launch in state.running.items():
+        needs = state.step_of(task).needs
+        for place in launch.on:
+            cores, gpus = list_to_mask(place.cores), list_to_mask(place.gpus)
+            _require(not owned_cores[place.node] & cores, f"task {task} shares a core of node {place.node}")
+            _require(not owned_gpus[place.node] & gpus, f"task {task} shares a GPU of node {place.node}")
+            _require(cores.bit_count() >= needs.cores, f"task {task} has fewer cores than it needs")
+            owned_cores[place.node] |= cores
+            owned_gpus[place.node] |= gpus
+            memory[place.node] += needs.memory_mib
+    for index, node in enumerate(room.nodes):
+        bit = 1 << index
+        if not room.alive & bit:
+            _require(not owned_cores[index], f"something runs on node {index}, which is gone")
+            continue
+        _require(room.free_cores[index] ^ owned_cores[index] == (1 << node.cores) - 1, f"cores of node {index}")
+        _require(room.free_gpus[index] ^ owned_gpus[index] == (1 << node.gpus) - 1, f"GPUs of node {index}")
+        _require(room.free_memory[index] + memory[index] == node.memory_mib, f"memory of node {index}")
+        _require(room.free_memory[index] >= 0, f"memory of node {index} is promised twice")
+        for counted, free in ((room.by_cores, room.free_cores[index]), (room.by_gpus, room.free_gpus[index])):
+            stands = [n for n, nodes in enumerate(counted) if nodes & bit]
+            _require(stands == [free.bit_count()], f"node {index} stands under {stands}")
+        idle = not owned_cores[index]
+        _require(bool(room.untouched & bit) == idle, f"node {index} is {'idle' if idle else 'in use'}")
+
+
+def _blockers_agree(state: State) -> None:
+    for number, task in enumerate(state.tasks):
+        if state.phases[number] in UNSTARTED:
+            open_ = sum(state.phases[p] != Phase.DONE for p in task.parents)
+            open_ += sum(state.phases[p] not in OVER for p in task.after)
+            _require(state.blockers[number] == open_, f"task {number} waits for {open_}")
+            _require((open_ == 0) == (state.phases[number] == Phase.READY), f"task {number} is ready iff unblocked")
+            doomed = any(state.phases[p] in FINAL - {Phase.DONE} for p in task.parents)
+            _require(not doomed, f"task {number} waits for one that will never succeed")
+
+
+def _ready_tasks_stand_in_their_queue(state: State) -> None:
+    for queue in state.queues:
+        standing = [task for _, task in queue.heap]
+        _require(len(standing) == len(set(standing)), "a task stands twice in a queue")
+        _require(all(state.queued[task] for task in standing), "tasks in queues are marked so")
+    for task, phase in enumerate(state.phases):
+        if phase == Phase.READY:
+            _require(any(t == task for _, t in state.queue_of(task).heap), f"ready task {task} stands in its queue")
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise CantleBug(f"invariant broken: {what}")

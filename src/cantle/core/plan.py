@@ -1,0 +1,62 @@
+"""What does a policy see, and what may it propose?
+
+A policy is a function of a plan that yields decisions: `Policy = Callable[[Plan], Iterator[Decision]]`. Whoever turns the
+loop applies each decision as soon as it is yielded, so after a `yield` the plan shows the world with that decision made:
+the room is taken, the task has left its queue. A policy reads and yields; it changes nothing itself. That spares each
+pass a copy of the nodes and queues, and a pass that finds nothing to do costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heapreplace
+from typing import TypeAlias
+
+from cantle.core.queues import ReadyQueue
+from cantle.core.room import Room
+from cantle.core.state import State
+from cantle.model.records import Decision, Launch
+from cantle.model.resources import Place
+
+
+class Plan:
+    """One scheduling pass: the ready tasks by shape, the room that is left, and what may be done."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.room: Room = state.room
+
+    def by_urgency(self) -> Iterator[ReadyQueue]:
+        """The queues that have a ready head, the most urgent head first.
+
+        A queue comes again, at its new place, as long as its head changes between two steps of the iteration; a queue
+        whose head is still the same was passed over and does not come again.
+        """
+        heads = []
+        for number, queue in enumerate(self.state.queues):
+            if queue.heap and queue.head() is not None:
+                heads.append((queue.key(), number))
+        heapify(heads)
+        queues = self.state.queues
+        while heads:
+            key, number = heads[0]
+            queue = queues[number]
+            yield queue
+            if queue.head() is not None and (new := queue.key()) != key:
+                heapreplace(heads, (new, number))
+            else:
+                heappop(heads)
+
+    def may_launch(self, queue: ReadyQueue) -> bool:
+        """Whether the queue's study is below its throttle."""
+        study = self.state.studies[queue.shape.study]
+        throttle = study.limits.throttle
+        return not throttle or study.in_progress < throttle
+
+    def launch(self, task: int, on: tuple[Place, ...], why: str = "") -> Launch:
+        """The decision to start the task's next attempt on these places."""
+        state = self.state
+        return Launch(state.now, task, state.attempts[task] + 1, on, task in state.restart_next, why)
+
+
+Policy: TypeAlias = Callable[[Plan], Iterator[Decision]]

@@ -1,0 +1,67 @@
+"""Which tasks are ready, and in what order would each kind of them go?
+
+Ready tasks queue by shape: what they need, and how urgent the user says they are. A scheduling pass looks at the head of
+each queue, so that it costs by shapes and not by tasks. A task that leaves the phase READY by another way than its launch
+stays in its queue until it comes to the head; `queued` tells which tasks stand in a queue, so that none does so twice.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+import msgspec
+
+from cantle.core.phases import Phase
+from cantle.model.resources import Needs
+
+_READY = Phase.READY
+
+
+class Shape(msgspec.Struct, frozen=True, gc=False):
+    """What makes tasks interchangeable for the packing: what they need, how urgent they are, and whose they are."""
+
+    needs: Needs
+    priority: float = 0.0
+    study: int = 0
+
+
+class ReadyQueue:
+    """The ready tasks of one shape, most urgent first: by rank, then by number."""
+
+    __slots__ = ("heap", "phases", "queued", "shape")
+
+    def __init__(self, shape: Shape, phases: list[Phase], queued: bytearray) -> None:
+        self.shape = shape
+        self.phases = phases
+        self.queued = queued
+        self.heap: list[tuple[float, int]] = []
+
+    def push(self, task: int, rank: float) -> None:
+        """The task has become ready."""
+        if not self.queued[task]:
+            self.queued[task] = 1
+            heappush(self.heap, (-rank, task))
+
+    def head(self) -> int | None:
+        """The most urgent ready task, None when there is none."""
+        heap = self.heap
+        while heap:
+            task = heap[0][1]
+            if self.phases[task] == _READY:
+                return task
+            heappop(heap)
+            self.queued[task] = 0
+        return None
+
+    def drop_head(self) -> None:
+        """The head has been launched."""
+        self.queued[heappop(self.heap)[1]] = 0
+
+    def key(self) -> tuple[float, float, int, int]:
+        """What queues are compared by: the least goes first. Only after `head()` has found one."""
+        rank, task = self.heap[0]
+        return (-self.shape.priority, rank, -self.shape.needs.area, task)
+
+    def ready(self) -> list[int]:
+        """All ready tasks, most urgent first. Costs by tasks: for people, not for passes."""
+        return [task for _, task in sorted(self.heap) if self.phases[task] == _READY]

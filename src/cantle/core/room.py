@@ -1,0 +1,186 @@
+"""How much of which node is free?
+
+Free cores and GPUs of a node are int bit masks. Nodes with the same number of free cores form a set, and that set is one
+big int with a bit per node: to find the nodes with room is an OR of few ints, to pick the first of them one bit trick, and
+the answer depends on what is free alone, never on the order in which it became free. So the same journal leads to
+the same placements, and ten thousand nodes cost no more than their bits.
+"""
+
+from __future__ import annotations
+
+from cantle.errors import CantleBug
+from cantle.model.resources import Needs, Node, Place, indexes, list_to_mask, lowest_bits, mask_to_list
+
+
+class Room:
+    """The ledger of slots: what the nodes have, and what of it nobody owns."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.alive = 0
+        self.free_cores: list[int] = []
+        self.free_gpus: list[int] = []
+        self.free_memory: list[int] = []
+        self.free_named: list[dict[str, int]] = []
+        self.by_cores: list[int] = [0]
+        self.by_gpus: list[int] = [0]
+        self.untouched = 0
+        self.of_kind: dict[str, int] = {}
+
+    # What changes it
+
+    def add(self, node: Node) -> int:
+        """Take in a node; its number."""
+        index = len(self.nodes)
+        bit = 1 << index
+        self.nodes.append(node)
+        self.alive |= bit
+        self.free_cores.append((1 << node.cores) - 1)
+        self.free_gpus.append((1 << node.gpus) - 1)
+        self.free_memory.append(node.memory_mib)
+        self.free_named.append(dict(node.named))
+        _widen(self.by_cores, node.cores)[node.cores] |= bit
+        _widen(self.by_gpus, node.gpus)[node.gpus] |= bit
+        self.untouched |= bit
+        self.of_kind[node.kind] = self.of_kind.get(node.kind, 0) | bit
+        return index
+
+    def lose(self, index: int) -> None:
+        """The node is gone. What runs on it must have been given back before."""
+        bit = 1 << index
+        if not self.alive & bit:
+            return
+        self.alive ^= bit
+        self.by_cores[self.free_cores[index].bit_count()] &= ~bit
+        self.by_gpus[self.free_gpus[index].bit_count()] &= ~bit
+        self.untouched &= ~bit
+        self.of_kind[self.nodes[index].kind] &= ~bit
+
+    def take(self, place: Place, needs: Needs) -> None:
+        """The place is owned from now on. CantleBug if any of it already was."""
+        index = place.node
+        bit = 1 << index
+        cores = list_to_mask(place.cores)
+        before = self.free_cores[index]
+        if cores & ~before or not self.alive & bit:
+            raise CantleBug(f"cores {place.cores} of node {self.nodes[index].name} are not free")
+        after = before ^ cores
+        self.free_cores[index] = after
+        self.by_cores[before.bit_count()] ^= bit
+        self.by_cores[after.bit_count()] |= bit
+        self.untouched &= ~bit
+        if place.gpus:
+            gpus = list_to_mask(place.gpus)
+            free = self.free_gpus[index]
+            if gpus & ~free:
+                raise CantleBug(f"GPUs {place.gpus} of node {self.nodes[index].name} are not free")
+            self.free_gpus[index] = free ^ gpus
+            self.by_gpus[free.bit_count()] ^= bit
+            self.by_gpus[(free ^ gpus).bit_count()] |= bit
+        if needs.memory_mib:
+            self.free_memory[index] -= needs.memory_mib
+        for name, n in needs.named:
+            self.free_named[index][name] -= n
+
+    def give(self, place: Place, needs: Needs) -> None:
+        """The place is free again; nothing happens when its node is gone."""
+        index = place.node
+        bit = 1 << index
+        if not self.alive & bit:
+            return
+        before = self.free_cores[index]
+        after = before | list_to_mask(place.cores)
+        self.free_cores[index] = after
+        self.by_cores[before.bit_count()] ^= bit
+        self.by_cores[after.bit_count()] |= bit
+        if place.gpus:
+            free = self.free_gpus[index]
+            freed = free | list_to_mask(place.gpus)
+            self.free_gpus[index] = freed
+            self.by_gpus[free.bit_count()] ^= bit
+            self.by_gpus[freed.bit_count()] |= bit
+        if needs.memory_mib:
+            self.free_memory[index] += needs.memory_mib
+        for name, n in needs.named:
+            self.free_named[index][name] += n
+        if after.bit_count() == self.nodes[index].cores:
+            self.untouched |= bit
+
+    # What it answers
+
+    @property
+    def full(self) -> bool:
+        """Not one free core anywhere."""
+        return self.by_cores[0] == self.alive
+
+    def fitting(self, needs: Needs) -> int:
+        """The nodes, as bits, on which one node's share of `needs` fits now."""
+        if needs.whole_nodes:
+            found = self.untouched
+            if needs.cores > 1:
+                found &= _at_least(self.by_cores, needs.cores)
+        else:
+            found = _at_least(self.by_cores, needs.cores)
+        if found and needs.gpus:
+            found &= _at_least(self.by_gpus, needs.gpus)
+        if found and needs.kind:
+            found &= self.of_kind.get(needs.kind, 0)
+        if found and (needs.memory_mib or needs.named):
+            for index in indexes(found):
+                if self.free_memory[index] < needs.memory_mib or any(
+                    self.free_named[index].get(name, 0) < n for name, n in needs.named
+                ):
+                    found ^= 1 << index
+        return found
+
+    def place(self, index: int, needs: Needs) -> Place:
+        """The place that a task with these needs gets on a node where it fits: the lowest free indexes."""
+        free = self.free_cores[index]
+        cores = free if needs.whole_nodes else lowest_bits(free, needs.cores)
+        gpus = self.free_gpus[index]
+        if not needs.whole_nodes:
+            gpus = lowest_bits(gpus, needs.gpus) if needs.gpus else 0
+        return Place(index, mask_to_list(cores), mask_to_list(gpus))
+
+    def could_ever_hold(self, needs: Needs) -> int:
+        """The nodes alive, as bits, that could hold a share of `needs` if nothing else ran."""
+        found = 0
+        verdicts: dict[tuple[int, int, int, tuple[tuple[str, int], ...], str], bool] = {}
+        for index in indexes(self.alive):
+            node = self.nodes[index]
+            key = (node.cores, node.gpus, node.memory_mib, node.named, node.kind)
+            fits = verdicts.get(key)
+            if fits is None:
+                fits = verdicts[key] = shortage(node, needs) == ""
+            if fits:
+                found |= 1 << index
+        return found
+
+
+def shortage(node: Node, needs: Needs) -> str:
+    """What this node lacks for the needs even when it is empty, "" when nothing."""
+    if needs.kind and node.kind != needs.kind:
+        return f"is of kind {node.kind or 'none'}"
+    if node.cores < needs.cores:
+        return f"has {node.cores} of {needs.cores} cores"
+    if node.gpus < needs.gpus:
+        return f"has {node.gpus} of {needs.gpus} GPUs"
+    if node.memory_mib < needs.memory_mib:
+        return f"has {node.memory_mib} of {needs.memory_mib} MiB of memory"
+    has = dict(node.named)
+    for name, n in needs.named:
+        if has.get(name, 0) < n:
+            return f"has {has.get(name, 0)} of {n} {name}"
+    return ""
+
+
+def _at_least(by_count: list[int], n: int) -> int:
+    found = 0
+    for nodes in by_count[n:]:
+        found |= nodes
+    return found
+
+
+def _widen(by_count: list[int], n: int) -> list[int]:
+    by_count.extend([0] * (n + 1 - len(by_count)))
+    return by_count

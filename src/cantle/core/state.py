@@ -1,0 +1,465 @@
+"""What is true now? The fold of all records; `apply` is the only thing that changes it.
+
+Tasks are numbers; what is known of each stands in lists by that number, so that a million of them stay affordable. The
+phases and what leads from one to the next stand in `phases.py`; here stand the rules: what each record means.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, Literal
+
+from cantle.core.phases import ACTIVE, FINAL, OVER, UNSTARTED, UNSUCCESSFUL, Cause, Phase, following
+from cantle.core.queues import ReadyQueue, Shape
+from cantle.core.ranks import b_levels
+from cantle.core.room import Room
+from cantle.errors import CantleBug
+from cantle.model import records as r
+from cantle.model.resources import Node
+from cantle.model.study import Limits, Step, Task
+
+LOSSES_UNTIL_BLAMED = 3
+"""So many nodes may go down under a task before the task is taken for the cause."""
+
+
+class StudyState:
+    """One study of the run."""
+
+    __slots__ = ("added", "failing", "first_step", "in_progress", "limits")
+
+    def __init__(self, added: r.StudyAdded, first_step: int) -> None:
+        self.added = added
+        self.first_step = first_step
+        self.limits: Limits = added.limits
+        self.in_progress = 0
+        self.failing = False
+
+
+class State:
+    """Everything that is known of a run.
+
+    Read it freely; only `apply` may write. `version` counts the changes that may call for decisions.
+    """
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.version = 0
+        self.feasibility_version = 0
+        self.run: r.RunStarted | None = None
+        self.started_at = 0.0
+        self.resumed = 0
+        self.stopping = ""
+        self.awaited = 0
+        self.room = Room()
+
+        self.studies: list[StudyState] = []
+        self.steps: list[Step] = []
+        self.study_of_step: list[int] = []
+        self.shape_of_step: list[int] = []
+        self.queues: list[ReadyQueue] = []
+        self._shapes: dict[Shape, int] = {}
+
+        self.tasks: list[Task] = []
+        self.phases: list[Phase] = []
+        self.blockers: list[int] = []
+        self.children: list[list[int] | None] = []
+        self.ranks: list[float] = []
+        self.attempts: list[int] = []
+        self.queued = bytearray()
+        self.pids = array("q")
+        self.launched_at = array("d")
+        self.ended_at = array("d")
+        self.counts: list[list[int]] = []
+        self.totals = [0] * len(Phase)
+
+        # What is known of few tasks only.
+        self.running: dict[int, r.Launch] = {}
+        self.running_on: dict[int, dict[int, None]] = {}
+        self.ended: dict[int, r.TaskEnded] = {}
+        self.cause_of: dict[int, str] = {}
+        self.faults: dict[int, int] = {}
+        self.restarts: dict[int, int] = {}
+        self.restart_next: set[int] = set()
+        self.losses: dict[int, int] = {}
+        self.to_stop: dict[int, Literal["canceled", "interrupted"]] = {}
+        self.being_stopped: dict[int, Literal["canceled", "interrupted"]] = {}
+
+    # Questions
+
+    @property
+    def finished(self) -> bool:
+        """Nothing runs, and nothing more is to be started."""
+        if self.running:
+            return False
+        return bool(self.stopping) or not (self.totals[Phase.WAITING] or self.totals[Phase.READY])
+
+    @property
+    def succeeded(self) -> bool:
+        """Every task is done."""
+        return self.totals[Phase.DONE] == len(self.tasks)
+
+    def phase(self, task: int) -> Phase:
+        """Where the task stands."""
+        return self.phases[task]
+
+    def step_of(self, task: int) -> Step:
+        """The step that the task is an instance of."""
+        return self.steps[self.tasks[task].step]
+
+    def study_of(self, task: int) -> StudyState:
+        """The study that the task belongs to."""
+        return self.studies[self.study_of_step[self.tasks[task].step]]
+
+    def queue_of(self, task: int) -> ReadyQueue:
+        """Where the task queues when it is ready."""
+        return self.queues[self.shape_of_step[self.tasks[task].step]]
+
+    # The one way to change
+
+    def apply(self, record: r.AnyRecord) -> None:
+        """Fold one record into the state. Late messages about old attempts change nothing but the time."""
+        if record.time > self.now:
+            self.now = record.time
+        self._RULES[type(record)](self, record)
+
+    # Rules: the run
+
+    def _run_started(self, record: r.RunStarted) -> None:
+        self.run = record
+        self.started_at = record.time
+
+    def _run_resumed(self, record: r.RunResumed) -> None:
+        self.resumed += 1
+        self.stopping = ""
+        self.to_stop.clear()
+        self.being_stopped.clear()
+        for task in list(self.running):
+            self._leave(task)
+            self._send_back(task)
+        for index in range(len(self.room.nodes)):
+            self.room.lose(index)
+        for study in self.studies:
+            study.failing = False
+        if record.retry:
+            self._revive([t for t, phase in enumerate(self.phases) if phase in UNSUCCESSFUL])
+        self.feasibility_version += 1
+        self.version += 1
+
+    def _study_added(self, record: r.StudyAdded) -> None:
+        study = len(self.studies)
+        self.studies.append(StudyState(record, len(self.steps)))
+        for step in record.steps:
+            shape = Shape(step.needs, step.priority, study)
+            number = self._shapes.get(shape)
+            if number is None:
+                number = self._shapes[shape] = len(self.queues)
+                self.queues.append(ReadyQueue(shape, self.phases, self.queued))
+            self.steps.append(step)
+            self.study_of_step.append(study)
+            self.shape_of_step.append(number)
+            self.counts.append([0] * len(Phase))
+
+    def _tasks_added(self, record: r.TasksAdded) -> None:
+        first = record.first
+        if first != len(self.tasks):
+            raise CantleBug(f"tasks were added from number {first}, but {len(self.tasks)} are known")
+        tasks = record.tasks
+        self.tasks.extend(tasks)
+        n = len(tasks)
+        self.phases.extend([Phase.WAITING] * n)
+        self.attempts.extend([0] * n)
+        self.blockers.extend([0] * n)
+        self.children.extend([None] * n)
+        self.queued.extend(bytes(n))
+        for times in (self.pids, self.launched_at, self.ended_at):
+            times.frombytes(bytes(8 * n))
+        self.ranks.extend(b_levels(tasks, first))
+        self.totals[Phase.WAITING] += n
+        children = self.children
+        for number, task in enumerate(tasks, first):
+            self.counts[task.step][Phase.WAITING] += 1
+            for parents in (task.parents, task.after):
+                for parent in parents:
+                    found = children[parent]
+                    if found is None:
+                        found = children[parent] = []
+                    found.append(number)
+        self._recount(range(first, first + n))
+        self.feasibility_version += 1
+        self.version += 1
+
+    def _study_changed(self, record: r.StudyChanged) -> None:
+        again: dict[int, None] = {}
+        stack = list(record.tasks)
+        while stack:
+            task = stack.pop()
+            if task not in again:
+                again[task] = None
+                stack.extend(self.children[task] or ())
+        for task in again:
+            if self.phases[task] == Phase.DONE:
+                self._move(task, Cause.REDO)
+        self._revive([task for task in again if self.phases[task] not in ACTIVE])
+        self.version += 1
+
+    def _limits_changed(self, record: r.LimitsChanged) -> None:
+        self.studies[record.study].limits = record.limits
+        self.version += 1
+
+    def _stop_asked(self, record: r.StopAsked) -> None:
+        self.stopping = record.reason or "stopped"
+        for task in self.running:
+            self.to_stop.setdefault(task, "interrupted")
+        self.version += 1
+
+    def _cancel_asked(self, record: r.CancelAsked) -> None:
+        for task in range(len(self.tasks)) if record.tasks is None else record.tasks:
+            phase = self.phases[task]
+            if phase in UNSTARTED:
+                self._end(task, Cause.CANCEL, f"canceled{f' by {record.by}' if record.by else ''}")
+            elif phase in ACTIVE:
+                self.to_stop[task] = "canceled"
+        self.version += 1
+
+    def _time_passed(self, _record: r.TimePassed) -> None:
+        self.version += 1
+
+    # Rules: nodes
+
+    def _nodes_joined(self, record: r.NodesJoined) -> None:
+        for node in record.nodes:
+            self.room.add(node)
+        self.awaited = max(0, self.awaited - len(record.nodes))
+        self.feasibility_version += 1
+        self.version += 1
+
+    def _nodes_awaited(self, record: r.NodesAwaited) -> None:
+        self.awaited = record.count
+        self.feasibility_version += 1
+        self.version += 1
+
+    def _node_lost(self, record: r.NodeLost) -> None:
+        for task in list(self.running_on.pop(record.node, ())):
+            launch = self.running[task]
+            self._leave(task)
+            self._judge(task, r.TaskEnded(record.time, task, launch.attempt, "lost", detail=record.reason))
+        self.room.lose(record.node)
+        self.feasibility_version += 1
+        self.version += 1
+
+    # Rules: attempts
+
+    def _launch(self, record: r.Launch) -> None:
+        task = record.task
+        step = self.tasks[task].step
+        queue = self.queues[self.shape_of_step[step]]
+        self._move(task, Cause.LAUNCH)
+        if queue.heap and queue.heap[0][1] == task:
+            queue.drop_head()
+        self.attempts[task] = record.attempt
+        self.launched_at[task] = record.time
+        self.running[task] = record
+        needs = queue.shape.needs
+        for place in record.on:
+            self.room.take(place, needs)
+            found = self.running_on.get(place.node)
+            if found is None:
+                found = self.running_on[place.node] = {}
+            found[task] = None
+        self.studies[self.study_of_step[step]].in_progress += 1
+        self.restart_next.discard(task)
+        self.version += 1
+
+    def _task_started(self, record: r.TaskStarted) -> None:
+        launch = self.running.get(record.task)
+        if launch is not None and launch.attempt == record.attempt and self.phases[record.task] == Phase.LAUNCHED:
+            self._move(record.task, Cause.START)
+            self.pids[record.task] = record.pid
+            self.launched_at[record.task] = record.time
+
+    def _task_ended(self, record: r.TaskEnded) -> None:
+        task = record.task
+        launch = self.running.get(task)
+        if launch is not None and launch.attempt == record.attempt:
+            self._leave(task)
+            self._judge(task, record)
+            self.version += 1
+
+    def _stop(self, record: r.Stop) -> None:
+        self.to_stop.pop(record.task, None)
+        self.being_stopped[record.task] = record.outcome
+
+    def _refuse(self, record: r.Refuse) -> None:
+        self._end(record.task, Cause.REFUSE, record.why)
+        self.version += 1
+
+    # What the rules are made of
+
+    def _move(self, task: int, cause: Cause) -> None:
+        before = self.phases[task]
+        after = following(before, cause)
+        self.phases[task] = after
+        counts = self.counts[self.tasks[task].step]
+        counts[before] -= 1
+        counts[after] += 1
+        self.totals[before] -= 1
+        self.totals[after] += 1
+
+    def _leave(self, task: int) -> None:
+        """The attempt is over, whatever that means for the task: its places are free."""
+        launch = self.running.pop(task)
+        step = self.tasks[task].step
+        needs = self.steps[step].needs
+        for place in launch.on:
+            self.room.give(place, needs)
+            found = self.running_on.get(place.node)
+            if found is not None:
+                found.pop(task, None)
+        self.studies[self.study_of_step[step]].in_progress -= 1
+        self.ended_at[task] = self.now
+
+    def _judge(self, task: int, ended: r.TaskEnded) -> None:
+        """What the end of an attempt means for its task."""
+        outcome = ended.outcome
+        asked = self.being_stopped.pop(task, None) or self.to_stop.pop(task, None)
+        if outcome == "done":
+            self._done(task)
+            return
+        self.ended[task] = ended
+        if asked == "canceled" or outcome == "canceled":
+            self._end(task, Cause.CANCEL, "canceled")
+        elif outcome == "interrupted":
+            self._send_back(task)
+        elif outcome == "lost":
+            losses = self.losses[task] = self.losses.get(task, 0) + 1
+            if losses < LOSSES_UNTIL_BLAMED:
+                self._send_back(task)
+            else:
+                self._fail(task, Cause.FAIL, f"{losses} nodes were lost while it ran on them")
+        elif outcome == "timeout" and self.steps[self.tasks[task].step].restartable:
+            self._restart(task)
+        elif self.faults.get(task, 0) < self.steps[self.tasks[task].step].retries:
+            self.faults[task] = self.faults.get(task, 0) + 1
+            self._send_back(task)
+        else:
+            self._fail(task, Cause.TIME_OUT if outcome == "timeout" else Cause.FAIL, ended.detail or outcome)
+
+    def _done(self, task: int) -> None:
+        self._move(task, Cause.SUCCEED)
+        children = self.children[task]
+        if children:
+            blockers = self.blockers
+            for child in children:
+                blockers[child] -= 1
+                if not blockers[child] and self.phases[child] == Phase.WAITING:
+                    self._ready(child)
+
+    def _ready(self, task: int) -> None:
+        self._move(task, Cause.UNBLOCK)
+        self.queues[self.shape_of_step[self.tasks[task].step]].push(task, self.ranks[task])
+
+    def _send_back(self, task: int) -> None:
+        self._move(task, Cause.SEND_BACK)
+        self.queues[self.shape_of_step[self.tasks[task].step]].push(task, self.ranks[task])
+
+    def _restart(self, task: int) -> None:
+        limit = self.study_of(task).limits.rlimit
+        used = self.restarts.get(task, 0)
+        if limit and used >= limit:
+            self._fail(task, Cause.TIME_OUT, f"timed out after {used} of {limit} restarts")
+            return
+        self.restarts[task] = used + 1
+        self.restart_next.add(task)
+        self._send_back(task)
+
+    def _fail(self, task: int, cause: Cause, why: str) -> None:
+        study = self.study_of(task)
+        self._end(task, cause, why)
+        if study.limits.fail_fast and not study.failing:
+            study.failing = True
+            number = self.studies.index(study)
+            name = self.tasks[task].name
+            for other, phase in enumerate(self.phases):
+                if self.study_of_step[self.tasks[other].step] != number:
+                    continue
+                if phase in UNSTARTED:
+                    self._end(other, Cause.SKIP, f"{name} failed, and --fail-fast was given")
+                elif phase in ACTIVE:
+                    self.to_stop.setdefault(other, "canceled")
+
+    def _end(self, task: int, cause: Cause, why: str) -> None:
+        """The task ends without success; so do the tasks that need it."""
+        stack = [(task, cause, why)]
+        while stack:
+            task, cause, why = stack.pop()
+            if self.phases[task] in FINAL:
+                continue
+            self._move(task, cause)
+            self.cause_of[task] = why
+            canceled = cause == Cause.CANCEL
+            if cause not in (Cause.SKIP, Cause.CANCEL):
+                why = f"{self.tasks[task].name} did not succeed"
+            for child in reversed(self.children[task] or ()):
+                if self.phases[child] != Phase.WAITING:
+                    continue
+                if canceled:
+                    stack.append((child, Cause.CANCEL, why))
+                elif task in self.tasks[child].parents:
+                    stack.append((child, Cause.SKIP, why))
+                else:
+                    self.blockers[child] -= 1
+                    if not self.blockers[child]:
+                        self._ready(child)
+
+    def _revive(self, tasks: list[int]) -> None:
+        """Give tasks that ended without success, or have not begun, a new chance; count anew what they wait for."""
+        for task in tasks:
+            if self.phases[task] not in ACTIVE and self.phases[task] != Phase.DONE:
+                self._move(task, Cause.REVIVE)
+                for known in (self.cause_of, self.faults, self.restarts, self.losses):
+                    known.pop(task, None)
+                self.restart_next.discard(task)
+        self._recount(range(len(self.tasks)))
+
+    def _recount(self, tasks: Iterable[int]) -> None:
+        """Count what each waiting task waits for, and make ready those that wait for nothing."""
+        for number in tasks:
+            if self.phases[number] not in UNSTARTED:
+                continue
+            task = self.tasks[number]
+            blockers = 0
+            if task.parents:
+                blockers = sum(self.phases[parent] != Phase.DONE for parent in task.parents)
+            if task.after:
+                blockers += sum(self.phases[parent] not in OVER for parent in task.after)
+            self.blockers[number] = blockers
+            if self.phases[number] == Phase.READY:
+                if blockers:
+                    self._move(number, Cause.REVIVE)
+            elif not blockers:
+                self._ready(number)
+
+    def nodes_alive(self) -> list[Node]:
+        """The nodes that are there now."""
+        return [node for index, node in enumerate(self.room.nodes) if self.room.alive >> index & 1]
+
+    _RULES: ClassVar[dict[type, Callable[[State, Any], None]]] = {
+        r.RunStarted: _run_started,
+        r.RunResumed: _run_resumed,
+        r.StudyAdded: _study_added,
+        r.TasksAdded: _tasks_added,
+        r.StudyChanged: _study_changed,
+        r.LimitsChanged: _limits_changed,
+        r.StopAsked: _stop_asked,
+        r.CancelAsked: _cancel_asked,
+        r.TimePassed: _time_passed,
+        r.NodesJoined: _nodes_joined,
+        r.NodesAwaited: _nodes_awaited,
+        r.NodeLost: _node_lost,
+        r.Launch: _launch,
+        r.TaskStarted: _task_started,
+        r.TaskEnded: _task_ended,
+        r.Stop: _stop,
+        r.Refuse: _refuse,
+    }

@@ -1,0 +1,1 @@
+"""What a task turns into: one module an engine."""

@@ -1,0 +1,1 @@
+"""The loop, and the worlds in which it turns."""

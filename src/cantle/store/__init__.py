@@ -1,0 +1,1 @@
+"""What has happened, on disk: the journal, the lock that guards it, and the wishes of other processes."""
