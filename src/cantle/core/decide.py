@@ -43,7 +43,7 @@ def stop_what_shall_stop(plan: Plan) -> Iterator[Decision]:
     for task, outcome in list(state.to_stop.items()):
         launch = state.running.get(task)
         if launch is not None:
-            yield Stop(state.now, task, launch.attempt, outcome, state.stopping)
+            yield Stop(state.now, task, launch.attempt, outcome, state.stopping, state.at_once)
 
 
 def refuse_what_can_never_run(plan: Plan) -> Iterator[Decision]:
@@ -60,9 +60,9 @@ def refuse_what_can_never_run(plan: Plan) -> Iterator[Decision]:
         return
     for task, phase in enumerate(state.phases):
         if phase in UNSTARTED:
-            why = hopeless.get(state.shape_of_step[state.tasks[task].step])
-            if why and state.phases[task] in UNSTARTED:
-                yield Refuse(state.now, task, why)
+            verdict = hopeless.get(state.shape_of_step[state.tasks[task].step])
+            if verdict and state.phases[task] in UNSTARTED:
+                yield Refuse(state.now, task, verdict)
 
 
 def why_never(state: State, needs: Needs) -> str:

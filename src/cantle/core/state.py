@@ -50,6 +50,7 @@ class State:
         self.started_at = 0.0
         self.resumed = 0
         self.stopping = ""
+        self.at_once = False
         self.awaited = 0
         self.room = Room()
 
@@ -132,6 +133,7 @@ class State:
     def _run_resumed(self, record: r.RunResumed) -> None:
         self.resumed += 1
         self.stopping = ""
+        self.at_once = False
         self.to_stop.clear()
         self.being_stopped.clear()
         for task in list(self.running):
@@ -209,8 +211,10 @@ class State:
 
     def _stop_asked(self, record: r.StopAsked) -> None:
         self.stopping = record.reason or "stopped"
+        self.at_once = self.at_once or record.at_once
         for task in self.running:
-            self.to_stop.setdefault(task, "interrupted")
+            if record.at_once or task not in self.being_stopped:
+                self.to_stop.setdefault(task, self.being_stopped.get(task, "interrupted"))
         self.version += 1
 
     def _cancel_asked(self, record: r.CancelAsked) -> None:

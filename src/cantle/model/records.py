@@ -151,9 +151,10 @@ class LimitsChanged(Record, frozen=True, tag=True):
 
 
 class StopAsked(Record, frozen=True, tag=True):
-    """The run shall end here and be resumed another day: launch nothing, end what runs."""
+    """The run shall end here and be resumed another day: launch nothing, end what runs; `at_once`: without grace."""
 
     reason: str = ""
+    at_once: bool = False
 
 
 class TimePassed(Record, frozen=True, tag=True):
@@ -174,12 +175,13 @@ class Launch(Record, frozen=True, tag=True, gc=False):
 
 
 class Stop(Record, frozen=True, tag=True):
-    """End a running attempt: TERM, grace, KILL."""
+    """End a running attempt: TERM, grace, KILL; `at_once`: KILL."""
 
     task: int
     attempt: int
     outcome: Literal["canceled", "interrupted"]
     why: str = ""
+    at_once: bool = False
 
 
 class Refuse(Record, frozen=True, tag=True):

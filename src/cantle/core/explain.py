@@ -1,0 +1,120 @@
+"""Why does this task not run? From the same data as the decisions, in words."""
+
+from __future__ import annotations
+
+from cantle.core.decide import why_never
+from cantle.core.phases import OVER, Phase
+from cantle.core.state import State
+from cantle.model.resources import Needs, count, indexes
+
+_MOST_NAMES = 5
+
+
+def explain(state: State, task: int) -> list[str]:
+    """Sentences about where the task stands and why, the weightiest first."""
+    phase = state.phases[task]
+    name = state.tasks[task].name
+    if phase == Phase.WAITING:
+        return [f"{name} is waiting.", *_waits_for(state, task)]
+    if phase == Phase.READY:
+        return [f"{name} is ready.", *_not_started(state, task), *_history(state, task)]
+    if phase in (Phase.LAUNCHED, Phase.RUNNING):
+        return [_runs(state, task), *_history(state, task)]
+    if phase == Phase.DONE:
+        return [f"{name} is done, in attempt {state.attempts[task]}.", *_history(state, task)]
+    why = state.cause_of.get(task, "")
+    verb = {
+        Phase.FAILED: "failed",
+        Phase.TIMEDOUT: "timed out",
+        Phase.CANCELED: "was canceled",
+        Phase.SKIPPED: "was skipped",
+    }[phase]
+    return [f"{name} {verb}{f': {why}' if why else ''}.", *_history(state, task)]
+
+
+def _waits_for(state: State, task: int) -> list[str]:
+    row = state.tasks[task]
+    open_ = [p for p in row.parents if state.phases[p] != Phase.DONE]
+    lines = []
+    if open_:
+        lines.append(f"It waits for {count(len(open_), 'task')} to succeed: {_named(state, open_)}.")
+    unended = [p for p in row.after if state.phases[p] not in OVER]
+    if unended:
+        lines.append(f"It waits for {count(len(unended), 'task')} to be over: {_named(state, unended)}.")
+    return lines
+
+
+def _not_started(state: State, task: int) -> list[str]:
+    if state.stopping:
+        return [f"Nothing is started any more, since the run was stopped: {state.stopping}."]
+    queue = state.queue_of(task)
+    needs = queue.shape.needs
+    lines = []
+    never = why_never(state, needs)
+    if never and state.awaited:
+        lines.append(f"It {never}; but {count(state.awaited, 'node')} more on the way may change that.")
+    elif never:
+        lines.append(f"It can never run here: it {never}.")
+    elif state.room.fitting(needs).bit_count() < needs.nodes:
+        lines.append(f"It needs {needs}; {_freest(state, needs)}.")
+    study = state.study_of(task)
+    throttle = study.limits.throttle
+    if throttle and study.in_progress >= throttle:
+        lines.append(f"The throttle lets {throttle} tasks run at once, and {study.in_progress} do.")
+    order = queue.ready()
+    place = order.index(task)
+    if place:
+        lines.append(f"{count(place, 'task')} with the same needs {'goes' if place == 1 else 'go'} before it.")
+    return lines or ["It will be started in the next moment."]
+
+
+def _freest(state: State, needs: Needs) -> str:
+    room = state.room
+    able = indexes(room.could_ever_hold(needs))
+    fitting = room.fitting(needs)
+    if needs.nodes > 1:
+        return f"{count(fitting.bit_count(), 'node')} of {needs.nodes} have that much room now"
+    best = max(able, key=lambda index: room.free_cores[index].bit_count())
+    node = room.nodes[best]
+    parts = [f"{room.free_cores[best].bit_count()} of {node.cores} cores"]
+    if needs.gpus:
+        parts.append(f"{room.free_gpus[best].bit_count()} of {node.gpus} GPUs")
+    if needs.memory_mib:
+        parts.append(f"{room.free_memory[best]} of {node.memory_mib} MiB of memory")
+    parts += [f"{room.free_named[best].get(name, 0)} {name}" for name, _ in needs.named]
+    return f"the freest node, {node.name}, has {', '.join(parts)} free"
+
+
+def _runs(state: State, task: int) -> str:
+    launch = state.running[task]
+    where = ", ".join(
+        f"{state.room.nodes[place.node].name} (cores {place.cores}{f', GPUs {place.gpus}' if place.gpus else ''})"
+        for place in launch.on[:_MOST_NAMES]
+    )
+    if len(launch.on) > _MOST_NAMES:
+        where += f" and {len(launch.on) - _MOST_NAMES} more"
+    verb = "runs" if state.phases[task] == Phase.RUNNING else "is being started"
+    ending = f" It is being ended: {state.being_stopped[task]}." if task in state.being_stopped else ""
+    return f"{state.tasks[task].name} {verb}, attempt {launch.attempt}, on {where}.{ending}"
+
+
+def _history(state: State, task: int) -> list[str]:
+    lines = []
+    step = state.step_of(task)
+    faults = state.faults.get(task, 0)
+    if faults:
+        lines.append(f"{faults} of {count(step.retries, 'retry').replace('retrys', 'retries')} used.")
+    if restarts := state.restarts.get(task, 0):
+        lines.append(f"Restarted {count(restarts, 'time')} after a timeout.")
+    ended = state.ended.get(task)
+    if ended is not None and state.phases[task] != Phase.DONE:
+        lines.append(
+            f"Its attempt {ended.attempt} ended as {ended.outcome}{f': {ended.detail}' if ended.detail else ''}"
+        )
+    return lines
+
+
+def _named(state: State, tasks: list[int]) -> str:
+    names = [f"{state.tasks[t].name} ({state.phases[t].name.lower()})" for t in tasks[:_MOST_NAMES]]
+    more = len(tasks) - len(names)
+    return ", ".join(names) + (f" and {more} more" if more else "")

@@ -1,0 +1,93 @@
+"""How do decisions become processes, and what happens become events? The world in which time is the clock's.
+
+One inbox, filled by engines and allocations; one thread. Nothing here waits but `wait`.
+"""
+
+from __future__ import annotations
+
+from cantle.allocations.base import Allocation
+from cantle.core.state import State
+from cantle.engines.base import Engine
+from cantle.errors import CantleError
+from cantle.model.records import Decision, Event, Launch, NodeLost, NodesJoined, Stop, TaskEnded
+from cantle.model.study import Commands
+from cantle.runtime.inbox import SelectInbox
+
+TICK_S = 0.2
+"""So often at least the loop turns, for progress and requests, when nothing happens."""
+
+
+class RealWorld:
+    """Joins an allocation, an engine and the work half of the study."""
+
+    def __init__(
+        self, state: State, inbox: SelectInbox, allocation: Allocation, engine: Engine, work: Commands
+    ) -> None:
+        self.state = state
+        self.inbox = inbox
+        self.allocation = allocation
+        self.engine = engine
+        self.work = work
+        self._known = len(state.room.nodes)
+        allocation.open(inbox)
+
+    def wait(self) -> list[Event]:
+        """What has happened; nothing, if nothing has for a moment."""
+        events = self.inbox.wait(TICK_S)
+        for event in list(events):
+            if type(event) is NodesJoined:
+                events.extend(self._connect(event))
+            elif type(event) is NodeLost:
+                self.engine.remove_node(event.node)
+        return events
+
+    def carry_out(self, decision: Decision) -> None:
+        """Begin to do it; the engine's answer comes as an event."""
+        if type(decision) is Launch:
+            nodes = self.state.room.nodes
+            try:
+                command = self.work.command(
+                    decision.task,
+                    decision.attempt,
+                    decision.restart,
+                    decision.on,
+                    tuple(nodes[place.node] for place in decision.on),
+                )
+            except Exception as problem:  # noqa: BLE001 - a reader's bug must fail its task, not the run
+                detail = str(problem) if isinstance(problem, CantleError) else f"{type(problem).__name__}: {problem}"
+                self.inbox.put(
+                    TaskEnded(
+                        self.inbox.now(),
+                        decision.task,
+                        decision.attempt,
+                        "unstartable",
+                        detail=f"its command could not be made: {detail}",
+                    )
+                )
+                return
+            self.engine.launch(decision, command)
+        elif type(decision) is Stop:
+            self.engine.stop(decision)
+
+    def settle(self) -> None:
+        """The records of this turn are in the operating system's hands: let the messages go."""
+        self.engine.written()
+        self.engine.flush()
+
+    def close(self) -> None:
+        """End everything that was started, and give the nodes back."""
+        self.engine.close()
+        self.allocation.close()
+
+    def _connect(self, joined: NodesJoined) -> list[Event]:
+        lost: list[Event] = []
+        for node in joined.nodes:
+            index = self._known
+            self._known += 1
+            try:
+                channel = self.allocation.connect(node)
+            except CantleError as problem:
+                lost.append(NodeLost(self.inbox.now(), index, str(problem)))
+                continue
+            self.engine.add_node(index, node, channel)
+        return lost
