@@ -1,0 +1,105 @@
+"""Which file is where in a run's directory?
+
+At the top lies what people look at: the tasks' workspaces, `status.csv`, `logs/`, a copy of the study's file, as Maestro
+has it. Everything of Cantle's own lies in `.cantle/`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cantle.errors import MachineError, RequestError
+
+from .failures import in_words
+
+OWN = ".cantle"
+
+
+class Layout:
+    """The paths of one run's directory, all absolute. Making a Layout touches nothing on disk."""
+
+    __slots__ = (
+        "directory",
+        "journal",
+        "lock",
+        "logs",
+        "output",
+        "own",
+        "requests",
+        "reserve",
+        "spool",
+        "status",
+        "study",
+    )
+
+    def __init__(self, directory: Path | str) -> None:
+        self.directory = Path(directory).absolute()
+        self.status = self.directory / "status.csv"
+        self.logs = self.directory / "logs"
+        self.own = self.directory / OWN
+        self.journal = self.own / "journal.jsonl"
+        self.reserve = reserve_beside(self.journal)
+        self.lock = self.own / "conductor.lock"
+        self.requests = self.own / "requests"
+        self.study = self.own / "study"
+        self.spool = self.own / "spool"
+        self.output = self.own / "output"
+
+    @property
+    def maestro_cancel(self) -> Path:
+        """What `maestro cancel DIR` touches."""
+        return self.directory / ".cancel.lock"
+
+    @property
+    def maestro_update(self) -> Path:
+        """What `maestro update DIR` writes."""
+        return self.directory / ".study.update.lock"
+
+    def spool_of(self, node: int) -> Path:
+        """Where the runner of this node leaves the results that nobody acknowledged, as JSON lines."""
+        return self.spool / f"{node}.jsonl"
+
+    def runner_lock(self, node: int) -> Path:
+        """The file that the runner of this node keeps locked while it lives."""
+        return self.spool / f"{node}.lock"
+
+    def packed_prefix(self, node: int) -> Path:
+        """What the names of the files with packed output of this node begin with."""
+        return self.output / f"node{node}"
+
+    def exists(self) -> bool:
+        """Whether a run was begun here."""
+        return self.journal.exists()
+
+    def require(self) -> Layout:
+        """This layout, if a run was begun here. Raises RequestError otherwise."""
+        if not self.exists():
+            raise RequestError(
+                f"{self.directory} is not the directory of a Cantle run: it has no {OWN}/{self.journal.name}. "
+                "Name the directory that `cantle run` printed when it began."
+            )
+        return self
+
+    def create(self) -> Layout:
+        """Make the directories that a new run needs. Raises MachineError when that cannot be done."""
+        try:
+            self.own.mkdir(parents=True, exist_ok=True)
+            for folder in (self.requests, self.study, self.spool, self.output):
+                folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise MachineError(
+                f"cannot make the run's directory {error.filename or self.own}: {in_words(error)}. "
+                "Choose another place with -o, or mend this one."
+            ) from error
+        return self
+
+
+def reserve_beside(journal: Path) -> Path:
+    """The file whose space is given up for a journal's last records when the disk is full."""
+    return journal.with_suffix(".reserve")
+
+
+def run_directory(own_file: Path) -> Path:
+    """The run's directory that a file of Cantle's own belongs to: what people type after `cantle resume`."""
+    folder = own_file.absolute().parent
+    return folder.parent if folder.name == OWN else folder
