@@ -1,0 +1,1 @@
+"""From a file, or from values on the command line, to a study."""
