@@ -1,0 +1,185 @@
+"""What do other processes want from the conductor of a run?
+
+Whoever wants something drops a file into the run's `.cantle/requests/` (`ask`): one record as JSON, written beside and renamed,
+so that it is there as a whole or not at all. The conductor looks there now and then (`Requests.poll`). It also heeds what
+`maestro cancel` and `maestro update` leave in the run's directory.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from cantle.errors import MachineError
+from cantle.model.records import CancelAsked, LimitsChanged, StopAsked
+from cantle.model.study import Limits
+
+from .failures import in_words, mend
+from .layout import Layout
+
+Wish: TypeAlias = CancelAsked | LimitsChanged | StopAsked
+"""What may be asked from outside. No other record is taken from there: nobody may claim that a task ended."""
+
+_decode = msgspec.json.Decoder(Wish).decode
+_QUIET_S = 2.0
+
+
+def ask(directory: Path | str, wish: Wish) -> None:
+    """Ask something of the conductor that is at work on a run's directory.
+
+    Raises RequestError when no run was begun there, MachineError when nothing can be written there. It is not known here
+    whether a conductor lives: `lock.holder` tells.
+    """
+    folder = Layout(directory).require().requests
+    name = f"{time.time_ns():020d}-{os.uname().nodename}-{os.getpid()}.json"
+    beside = folder / f".{name}"
+    try:
+        folder.mkdir(exist_ok=True)
+        beside.write_bytes(msgspec.json.encode(wish) + b"\n")
+        beside.rename(folder / name)
+    except OSError as error:
+        try:
+            beside.unlink(missing_ok=True)
+        except OSError:
+            pass
+        raise MachineError(
+            f"cannot leave a request in {folder}: {in_words(error)}. {mend(error)}, and ask again."
+        ) from error
+
+
+class Requests:
+    """The conductor's end. For the holder of the lock: what it reads, it removes.
+
+    `problems` gathers sentences about files that could not be understood (they are moved aside as `*.bad`) or not be
+    removed; whoever tells them to the user empties the list.
+    """
+
+    def __init__(self, directory: Path | str) -> None:
+        layout = Layout(directory)
+        self.problems: list[str] = []
+        self._folder = layout.requests
+        self._cancel = layout.maestro_cancel
+        self._update = layout.maestro_update
+        self._seen = -1
+        self._seen_at = 0.0
+        self._sure = False
+        self._stuck: set[tuple[str, int]] = set()
+
+    def poll(self, now: float | None = None, limits: Limits | None = None) -> list[Wish]:
+        """What was asked since the last call, oldest first; costs a few microseconds when there is nothing.
+
+        `now` is the time to stamp on the wishes (default: the clock's): to the run they happen when they are heard.
+        `limits` are those in force: `maestro update` names only what changes.
+        """
+        taken = (self._take(path) for path in self._files()) if self._folder_changed() else ()
+        wishes: list[Wish] = [wish for wish in taken if wish is not None]
+        if self._cancel.exists() and self._remove(self._cancel):
+            wishes.append(CancelAsked(0.0, by="maestro cancel"))
+        if self._update.exists():
+            asked = [wish.limits for wish in wishes if isinstance(wish, LimitsChanged) and wish.study == 0]
+            changed = self._take_update(asked[-1] if asked else limits or Limits())
+            wishes += [changed] if changed else []
+        stamp = time.time() if now is None else now
+        return [msgspec.structs.replace(wish, time=stamp) for wish in wishes]
+
+    def discard(self) -> int:
+        """Forget what was asked before: it was asked of a conductor that has gone. Returns how many wishes that were."""
+        self._seen = -1
+        return len(self.poll())
+
+    def _folder_changed(self) -> bool:
+        """Whether the folder may hold what we have not seen.
+
+        Two changes within one tick of the file system's clock bear the same time. So a time only means "nothing new"
+        after the folder was looked through when that time had stood for a while; the while is measured on our own clock,
+        a file server's may be off.
+        """
+        try:
+            # Opened, not only asked for its state: that is when NFS asks the server.
+            fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError:
+            return False
+        try:
+            changed = os.fstat(fd).st_mtime_ns
+        finally:
+            os.close(fd)
+        now = time.monotonic()
+        if changed != self._seen:
+            self._seen, self._seen_at, self._sure = changed, now, False
+        if self._sure:
+            return False
+        self._sure = now - self._seen_at >= _QUIET_S
+        return True
+
+    def _files(self) -> list[Path]:
+        try:
+            return sorted(path for path in self._folder.iterdir() if path.suffix == ".json" and path.name[0] != ".")
+        except OSError:
+            return []
+
+    def _take(self, path: Path) -> Wish | None:
+        try:
+            wish = _decode(path.read_bytes())
+        except OSError as error:
+            self._complain(path, f"cannot read the request {path}: {in_words(error)}. It is ignored.")
+            return None
+        except msgspec.MsgspecError as error:
+            self._set_aside(path, str(error))
+            return None
+        return wish if self._remove(path) else None
+
+    def _take_update(self, limits: Limits) -> LimitsChanged | None:
+        """What `maestro update` left: `{rlimit: 3, throttle: null, sleep: null}`.
+
+        Unlike Maestro we heed a 0, which its prompt says to mean "no bound". Its `sleep` has no meaning here.
+        """
+        import yaml
+
+        try:
+            told = yaml.safe_load(self._update.read_bytes())
+            if told is None:  # opened by its writer, and not yet written
+                return None
+            new = {key: told[key] for key in ("throttle", "rlimit") if told.get(key) is not None}
+            changed = msgspec.structs.replace(limits, **new)
+            msgspec.convert(msgspec.to_builtins(changed), Limits)
+            if min(changed.throttle, changed.rlimit) < 0:
+                raise ValueError("throttle and rlimit must not be negative")
+        except OSError as error:
+            self._complain(self._update, f"cannot read {self._update}: {in_words(error)}. It is ignored.")
+            return None
+        except (yaml.YAMLError, msgspec.ValidationError, AttributeError, TypeError, ValueError) as error:
+            self._set_aside(self._update, str(error))
+            return None
+        return LimitsChanged(0.0, changed) if self._remove(self._update) and changed != limits else None
+
+    def _remove(self, path: Path) -> bool:
+        """Whether it is gone now: what cannot be removed would be heard again and again, so it is not heard at all."""
+        try:
+            path.unlink()
+        except OSError as error:
+            self._complain(path, f"cannot remove the request {path}: {in_words(error)}. It is ignored.")
+            return False
+        return True
+
+    def _set_aside(self, path: Path, reason: str) -> None:
+        bad = path.with_name(f"{path.name}.bad")
+        try:
+            path.replace(bad)
+        except OSError as error:
+            self._complain(path, f"cannot move the malformed request {path} aside: {in_words(error)}. It is ignored.")
+        else:
+            self.problems.append(f"{path} is not a request that Cantle knows: {reason}. It now lies in {bad.name}.")
+
+    def _complain(self, path: Path, sentence: str) -> None:
+        """Once about each file, however often it is looked at."""
+        try:
+            key = (str(path), path.stat().st_ino)
+        except OSError:
+            return
+        if key not in self._stuck:
+            self._stuck.add(key)
+            self.problems.append(sentence)
