@@ -56,7 +56,7 @@ PLACES = {
     "as a default in quotes": r"""printf '%s\0' "${nothing:-{}}" """,
     "as a default without quotes": r"""printf '%s\0' ${nothing:-{}}""",
     "in apostrophes that a default takes as text": r"""x="${nothing:-'{}'}"; x=${x#?}; printf '%s\0' "${x%?}" """,
-    "in apostrophes that quote a pattern": r"""x="${nothing#'{}'}"; printf '%s\0' {}""",
+    "in apostrophes that quote a pattern": r"""y={}end; [ "${y#'{}'}" = end ] && printf '%s\0' {}""",
     "in an assignment": r"""x={}; printf '%s\0' "$x" """,
     "in a function with arguments of its own": r"""f() { printf '%s\0' {}; }; f other""",
     "after a case in a substitution": r"""x="$(case a in a) printf %s. {};; esac)"; printf '%s\0' "${x%.}" """,

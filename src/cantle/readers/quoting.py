@@ -40,7 +40,10 @@ _NAMES = {"$(": "$(", "${": "${", "$((": "$((", "`": "backquote", "'": "single q
 
 
 class _Open(NamedTuple):
-    """Something open: its kind, where it began, whether expansions in it are safe bare, and (here-documents) its end."""
+    """Something open: its kind, where it began, and what it does to text.
+
+    `soft`: an expansion stays whole without quotes. `end`: where it ends, for here-documents. `apostrophes`: they quote.
+    """
 
     kind: str
     start: int
@@ -128,10 +131,10 @@ class ShellText:
             return self._dollar(at, top)
         if char == '"' and top.kind not in ("<<", '"'):
             return self._open('"', at)
-        if char == "'" and top.apostrophes and not top.soft:
+        if char == "'" and top.apostrophes:
             return self._open("'", at)
         if char == "(" and top.soft and top.kind in ("$((", "("):
-            stack.append(_Open("(", at, True))
+            stack.append(_Open("(", at, True, apostrophes=False))
         return 1 if top.soft or top.kind == "${" else self._operator(at, char, top)
 
     def _dollar(self, at: int, top: _Open) -> int:
@@ -185,7 +188,7 @@ class ShellText:
                     f"a placeholder stands in a here-document whose mark {mark} is quoted, so that nothing in it can change\n"
                     f"    Write <<{mark} without quotes, or hand the value over as an argument."
                 )
-            bodies.append(_Open("<<'" if literal else "<<", start, True, end))
+            bodies.append(_Open("<<'" if literal else "<<", start, True, end, apostrophes=False))
             stop = text.find("\n", end)
             start = stop + 1 if stop >= 0 else len(text)
         self._documents.clear()
@@ -199,5 +202,5 @@ class ShellText:
         return len(_CASE.findall(inside)) > len(_ESAC.findall(inside))
 
     def _open(self, kind: str, at: int) -> int:
-        self._stack.append(_Open(kind, at, kind in _SOFT))
+        self._stack.append(_Open(kind, at, kind in _SOFT, apostrophes=kind not in _SOFT))
         return len(kind)
