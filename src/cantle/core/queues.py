@@ -7,7 +7,7 @@ stays in its queue until it comes to the head; `queued` tells which tasks stand 
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 import msgspec
 
@@ -56,6 +56,12 @@ class ReadyQueue:
     def drop_head(self) -> None:
         """The head has been launched."""
         self.queued[heappop(self.heap)[1]] = 0
+
+    def remove(self, task: int) -> None:
+        """The task queues elsewhere from now on. Costs by the length of the queue."""
+        self.heap = [entry for entry in self.heap if entry[1] != task]
+        heapify(self.heap)
+        self.queued[task] = 0
 
     def key(self) -> tuple[float, float, int, int]:
         """What queues are compared by: the least goes first. Only after `head()` has found one."""

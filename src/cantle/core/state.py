@@ -10,6 +10,8 @@ from array import array
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Literal
 
+from msgspec import structs
+
 from cantle.core.phases import ACTIVE, FINAL, OVER, UNSTARTED, UNSUCCESSFUL, Cause, Phase, following
 from cantle.core.queues import ReadyQueue, Shape
 from cantle.core.ranks import b_levels
@@ -86,6 +88,9 @@ class State:
         self.to_stop: dict[int, Literal["canceled", "interrupted"]] = {}
         self.being_stopped: dict[int, Literal["canceled", "interrupted"]] = {}
 
+        # An observer that wants to hear of tasks that reached a final phase puts a list here, and empties it.
+        self.news: list[int] | None = None
+
     # Questions
 
     @property
@@ -151,7 +156,10 @@ class State:
     def _study_added(self, record: r.StudyAdded) -> None:
         study = len(self.studies)
         self.studies.append(StudyState(record, len(self.steps)))
-        for step in record.steps:
+        self._add_steps(record.steps, study)
+
+    def _add_steps(self, steps: list[Step], study: int) -> None:
+        for step in steps:
             shape = Shape(step.needs, step.priority, study)
             number = self._shapes.get(shape)
             if number is None:
@@ -192,6 +200,10 @@ class State:
         self.version += 1
 
     def _study_changed(self, record: r.StudyChanged) -> None:
+        first_step = len(self.steps)
+        self._add_steps(record.steps, record.study)
+        for number, row in record.rows.items():
+            self._describe_anew(number, structs.replace(row, step=row.step + first_step))
         again: dict[int, None] = {}
         stack = list(record.tasks)
         while stack:
@@ -203,7 +215,27 @@ class State:
             if self.phases[task] == Phase.DONE:
                 self._move(task, Cause.REDO)
         self._revive([task for task in again if self.phases[task] not in ACTIVE])
+        self.feasibility_version += 1
         self.version += 1
+
+    def _describe_anew(self, number: int, row: Task) -> None:
+        before = self.tasks[number]
+        for parent in (*before.parents, *before.after):
+            (self.children[parent] or []).remove(number)
+        for parent in (*row.parents, *row.after):
+            found = self.children[parent]
+            if found is None:
+                found = self.children[parent] = []
+            found.append(number)
+        phase = self.phases[number]
+        self.counts[before.step][phase] -= 1
+        self.counts[row.step][phase] += 1
+        self.tasks[number] = row
+        if self.queued[number]:
+            queue = self.queues[self.shape_of_step[before.step]]
+            queue.remove(number)
+            if phase == Phase.READY:
+                self.queue_of(number).push(number, self.ranks[number])
 
     def _limits_changed(self, record: r.LimitsChanged) -> None:
         self.studies[record.study].limits = record.limits
@@ -309,6 +341,8 @@ class State:
         counts[after] += 1
         self.totals[before] -= 1
         self.totals[after] += 1
+        if self.news is not None and after >= Phase.DONE:
+            self.news.append(task)
 
     def _leave(self, task: int) -> None:
         """The attempt is over, whatever that means for the task: its places are free."""
@@ -401,6 +435,7 @@ class State:
                 continue
             self._move(task, cause)
             self.cause_of[task] = why
+            self.ended_at[task] = self.now
             canceled = cause == Cause.CANCEL
             if cause not in (Cause.SKIP, Cause.CANCEL):
                 why = f"{self.tasks[task].name} did not succeed"

@@ -84,10 +84,17 @@ class TasksAdded(Record, frozen=True, tag=True):
 
 
 class StudyChanged(Record, frozen=True, tag=True):
-    """A resumed study reads differently now: these tasks' commands changed, so that they and all after them run again."""
+    """A resumed study reads differently now.
+
+    The commands of `tasks` changed, so that they and all after them run again. `rows` are the tasks that are described
+    differently now, by number; their `step` indexes `steps`, which are added to the run's.
+    """
 
     digest: str
     tasks: list[int]
+    steps: list[Step] = []
+    rows: dict[int, Task] = {}
+    study: int = 0
 
 
 class NodesJoined(Record, frozen=True, tag=True):

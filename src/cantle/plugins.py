@@ -1,0 +1,83 @@
+"""Which object does a name stand for? Readers, engines, allocations and packers, ours and other people's.
+
+A name is one of ours, one that an installed package declares as an entry point (group `cantle.readers` and so on), or
+`module:attribute` for something that lies at hand. Nothing is imported before its name is used, and entry points are
+searched only for names that are not ours: that search costs more than a small run.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any, Literal
+
+from cantle.errors import PluginError, RequestError
+
+Group = Literal["readers", "engines", "allocations", "packers"]
+
+OURS: dict[Group, dict[str, str]] = {
+    "readers": {
+        "maestro": "cantle.readers.maestro:MaestroReader",
+        "wfformat": "cantle.readers.wfformat:WfFormatReader",
+        "map": "cantle.readers.map:MapReader",
+    },
+    "engines": {"process": "cantle.engines.process:ProcessEngine"},
+    "allocations": {"local": "cantle.allocations.local:LocalAllocation"},
+    "packers": {"best-fit": "cantle.core.packing:best_fit"},
+}
+
+
+def find(group: Group, name: str) -> Any:
+    """The object of that name. Raises RequestError when nobody knows the name, PluginError when it cannot be imported."""
+    target = OURS[group].get(name)
+    if target is None and ":" in name:
+        target = name
+    if target is None:
+        theirs = _entry_points(group)
+        target = theirs.get(name)
+        if target is None:
+            known = ", ".join(sorted({*OURS[group], *theirs}))
+            raise RequestError(f"no {group.removesuffix('s')} is called {name!r}; there are {known}, or module:name")
+    module, _, attribute = target.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except Exception as problem:
+        raise PluginError(f"{group.removesuffix('s')} {name}: {type(problem).__name__}: {problem}") from problem
+    return found
+
+
+def reader_for(path: Path, name: str = "") -> Any:
+    """The reader for a file: the one named, or the one that recognises it.
+
+    Raises RequestError when the file is not there or nobody recognises it.
+    """
+    if name:
+        return find("readers", name)()
+    if not path.exists():
+        raise RequestError(f"there is no file {path}")
+    if path.is_dir():
+        raise RequestError(f"{path} is a directory; name the study's file")
+    tried = []
+    for candidate in OURS["readers"]:
+        tried.append(candidate)
+        reader = find("readers", candidate)()
+        if reader.recognises(path):
+            return reader
+    for candidate in _entry_points("readers"):
+        if candidate not in tried:
+            tried.append(candidate)
+            reader = find("readers", candidate)()
+            if reader.recognises(path):
+                return reader
+    raise RequestError(
+        f"{path} is no study that I know how to read (tried {', '.join(tried)}); "
+        "a Maestro study is a .yaml file with the keys `description` and `study`, a WfFormat instance a .json file"
+    )
+
+
+def _entry_points(group: Group) -> dict[str, str]:
+    from importlib.metadata import entry_points
+
+    return {point.name: point.value for point in entry_points(group=f"cantle.{group}")}

@@ -1,0 +1,357 @@
+"""How is a run begun, and how is it taken up again where it ended? Joins the store, the machine and the loop.
+
+The order matters, since the process may die at any line: the lock before anything is written; what a resumed run needs
+before the journal; the journal's first records before a process is started; and at the end the processes before the
+journal is closed, the journal before the lock is given back.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic, sleep, time
+from types import FrameType
+
+import msgspec
+
+from cantle import __version__
+from cantle.allocations.base import Allocation
+from cantle.core.decide import Decider
+from cantle.core.mend import fill_gaps
+from cantle.core.phases import Phase
+from cantle.core.state import State
+from cantle.engines.base import Engine
+from cantle.errors import MachineError, RequestError
+from cantle.model.records import (
+    AnyRecord,
+    RunResumed,
+    RunStarted,
+    StopAsked,
+    StudyAdded,
+    StudyChanged,
+    TaskEnded,
+    TasksAdded,
+)
+from cantle.model.study import Command, Commands, Limits, Step, Study
+from cantle.runner.spool import read_spool
+from cantle.runtime.inbox import SelectInbox
+from cantle.runtime.loop import run
+from cantle.runtime.real import RealWorld
+from cantle.store.journal import Journal, read
+from cantle.store.layout import Layout
+from cantle.store.lock import ConductorLock, holder
+from cantle.store.requests import Requests
+
+HEARTBEAT_S = 10.0
+REQUESTS_S = 0.25
+TASKS_PER_RECORD = 1000
+RUNNERS_PATIENCE_S = 15.0
+
+Observer = Callable[[State], None]
+MakeEngine = Callable[[SelectInbox, Layout, bool], Engine]
+"""From the inbox, the run's layout, and whether tasks without GPUs shall see none."""
+
+
+class Machine(msgspec.Struct):
+    """On what a run stands: where nodes come from, and what tasks turn into there."""
+
+    allocation: Allocation
+    make_engine: MakeEngine
+
+
+class Outcome(msgspec.Struct):
+    """How a run ended: 0 all done, 2 something failed, 3 canceled or stopped (as Maestro's foreground mode says it)."""
+
+    state: State
+    exit_code: int
+
+
+class Conductor:
+    """The one process that writes in a run's directory, from `begin` or `resume` until `close`."""
+
+    def __init__(self, layout: Layout, lock: ConductorLock, journal: Journal, state: State, work: Commands) -> None:
+        self.layout = layout
+        self.lock = lock
+        self.journal = journal
+        self.state = state
+        self.work = work
+        self.inbox = SelectInbox()
+
+    def conduct(self, machine: Machine, decider: Decider, observers: Sequence[Observer] = ()) -> Outcome:
+        """Turn the loop until the run is over. Raises JournalError when it can no longer be written down."""
+        asks_gpus = any(step.needs.gpus for step in self.state.steps)
+        engine = machine.make_engine(self.inbox, self.layout, asks_gpus)
+        world = RealWorld(self.state, self.inbox, machine.allocation, engine, self.work)
+        try:
+            with _signals_stop_the_run(self.inbox):
+                run(self.state, world, self.journal, decider, (self._housekeeping(), *observers))
+        finally:
+            world.close()
+        return Outcome(self.state, exit_code(self.state))
+
+    def close(self) -> None:
+        """Let the journal reach the disk, and let go of the directory."""
+        try:
+            self.journal.close()
+        finally:
+            self.lock.release()
+            self.inbox.close()
+
+    def record(self, *records: AnyRecord) -> None:
+        """Write records down and apply them: those that come from nowhere but the conductor itself."""
+        for record in records:
+            self.journal.write(record)
+            self.state.apply(record)
+        self.journal.flush()
+
+    def _housekeeping(self) -> Observer:
+        """What has to be done now and then while the loop turns."""
+        requests = Requests(self.layout.directory)
+        heartbeat = asked = monotonic()
+
+        def observe(_state: State) -> None:
+            nonlocal heartbeat, asked
+            self.journal.sync()
+            now = monotonic()
+            if now - asked >= REQUESTS_S:
+                asked = now
+                for event in requests.poll():
+                    self.inbox.put(event)
+            if now - heartbeat >= HEARTBEAT_S:
+                heartbeat = now
+                self.lock.heartbeat()
+
+        return observe
+
+
+def exit_code(state: State) -> int:
+    """0 all done, 3 canceled or stopped, 2 otherwise."""
+    if state.succeeded:
+        return 0
+    if state.stopping or state.totals[Phase.CANCELED]:
+        return 3
+    return 2
+
+
+def begin(study: Study, layout: Layout, reader: str, limits: Limits, argv: Sequence[str] = ()) -> Conductor:
+    """Begin a run of the study in a new directory. Raises LockedError, MachineError, JournalError."""
+    layout.create()
+    lock = ConductorLock(layout.lock, study.name)
+    lock.acquire()
+    try:
+        _keep(study, layout)
+        journal = Journal.open_new(layout.journal)
+    except BaseException:
+        lock.release()
+        raise
+    state = State()
+    conductor = Conductor(layout, lock, journal, state, study.work(str(layout.directory)))
+    now = time()
+    uname = os.uname()
+    conductor.record(
+        RunStarted(
+            now, f"{study.name}-{int(now)}-{os.getpid()}", __version__, uname.nodename, os.getpid(), tuple(argv)
+        ),
+        StudyAdded(
+            now,
+            study.name,
+            study.steps,
+            str(layout.directory),
+            limits,
+            study.digest,
+            study.source,
+            reader,
+        ),
+        *(
+            TasksAdded(now, first, study.tasks[first : first + TASKS_PER_RECORD])
+            for first in range(0, len(study.tasks), TASKS_PER_RECORD)
+        ),
+    )
+    return conductor
+
+
+def resume(
+    layout: Layout,
+    reopen: Callable[[str, Path], Study],
+    *,
+    changed: Study | None = None,
+    retry: bool = True,
+    take_over: bool = False,
+    note: Callable[[str], None] = lambda _: None,
+) -> Conductor:
+    """Go on with a run where its journal ends.
+
+    `reopen(reader, folder)` makes its study again. `changed` is the study as it reads now, whose changed tasks shall run
+    again. `retry`: tasks that failed get a new chance. Raises RequestError when the study does not fit the journal.
+    """
+    layout.require()
+    lock = ConductorLock(layout.lock)
+    lock.acquire(take_over)
+    try:
+        state = replay(layout, note)
+        if not state.studies:
+            raise RequestError(f"the run in {layout.directory} ended before its study was written down; begin it anew")
+        _wait_for_old_runners(layout, note)
+        study = reopen(state.studies[0].added.reader, layout.study)
+        _require_same_tasks(state, study, layout)
+        difference = _difference(study, changed, layout) if changed is not None else None
+        journal = Journal.reopen(layout.journal)
+    except BaseException:
+        lock.release()
+        raise
+    conductor = Conductor(layout, lock, journal, state, study.work(str(layout.directory)))
+    try:
+        _take_in_results(conductor, layout)
+        now = time()
+        conductor.record(RunResumed(now, os.uname().nodename, os.getpid(), retry))
+        if changed is not None and difference is not None:
+            _keep(changed, layout)
+            conductor.work = changed.work(str(layout.directory))
+            conductor.record(difference)
+            again = len(difference.tasks)
+            note(f"{again:,} of {len(state.tasks):,} tasks have changed; they and what follows from them run again")
+    except BaseException:
+        conductor.close()
+        raise
+    return conductor
+
+
+def replay(layout: Layout, note: Callable[[str], None] = lambda _: None) -> State:
+    """The state in which the journal leaves the run; damage in it is told and bridged."""
+    state = State()
+    contents = read(layout.journal)
+    records = list(contents)
+    damaged = bool(contents.damaged)
+    for stretch in contents.damaged:
+        note(f"{layout.journal}: {stretch}; what it held is lost, and is done again where needed")
+    for record in records:
+        if damaged:
+            for missing in fill_gaps(state, record):
+                state.apply(missing)
+        state.apply(record)
+    return state
+
+
+def _keep(study: Study, layout: Layout) -> None:
+    try:
+        for name, content in study.keep.items():
+            path = layout.study / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = path.with_name(path.name + ".new")
+            temporary.write_bytes(content)
+            temporary.replace(path)
+    except OSError as error:
+        raise MachineError(f"cannot write {layout.study}: {error.strerror}. Mend that, and begin again.") from error
+
+
+def _require_same_tasks(state: State, study: Study, layout: Layout) -> None:
+    if [task.name for task in study.tasks] != [task.name for task in state.tasks]:
+        raise RequestError(
+            f"the copy of the study in {layout.study} makes other tasks than the run was begun with. "
+            "Was it edited by hand? Begin a new run, or put the copy back as it was."
+        )
+
+
+def _difference(study: Study, changed: Study, layout: Layout) -> StudyChanged:
+    """What became of a study whose file was edited. Raises RequestError when tasks came or went."""
+    before = [task.name for task in study.tasks]
+    after = [task.name for task in changed.tasks]
+    if before != after:
+        gone = set(before) - set(after)
+        new = set(after) - set(before)
+        what = "; ".join(
+            f"{len(names):,} {verb} ({', '.join(sorted(names)[:3])}{', …' if len(names) > 3 else ''})"
+            for names, verb in ((gone, "gone"), (new, "new"))
+            if names
+        )
+        raise RequestError(
+            f"the study has other tasks now than the run in {layout.directory} was begun with: {what or 'another order'}. "
+            "Its finished part can be kept only while the tasks are the same; begin a new run."
+        )
+    directory = str(layout.directory)
+    old_work, new_work = study.work(directory), changed.work(directory)
+    again = []
+    rows = {}
+    for number, (old, new) in enumerate(zip(study.tasks, changed.tasks, strict=True)):
+        if (old.parents, old.after) != (new.parents, new.after) or (
+            _commands(old_work, number, study.steps[old.step]) != _commands(new_work, number, changed.steps[new.step])
+        ):
+            again.append(number)
+        if old != new or study.steps[old.step] != changed.steps[new.step]:
+            rows[number] = new
+    return StudyChanged(time(), changed.digest, again, changed.steps if rows else [], rows)
+
+
+def _commands(work: Commands, task: int, step: Step) -> list[Command]:
+    forms = [work.command(task, 1, False, (), ())]
+    if step.restartable:
+        forms.append(work.command(task, 1, True, (), ()))
+    return forms
+
+
+def _wait_for_old_runners(layout: Layout, note: Callable[[str], None]) -> None:
+    """A conductor that was killed leaves its runners ending their tasks: only then may an attempt run in their place."""
+    deadline = monotonic() + RUNNERS_PATIENCE_S
+    told = False
+    for path in sorted(layout.spool.glob("*.lock")):
+        while holder(path) is not None:
+            if monotonic() > deadline:
+                raise MachineError(
+                    f"a runner of the earlier conductor is still ending its tasks ({path} is locked). "
+                    "Try again in a moment; if it stays so, look for processes that cannot be killed."
+                )
+            if not told:
+                told = True
+                note("waiting until the tasks of the earlier conductor have ended")
+            sleep(0.02)
+
+
+def _take_in_results(conductor: Conductor, layout: Layout) -> None:
+    """Results that no conductor lived to write down are in the runners' spool files.
+
+    Attempts that ended because their conductor went away are not among them: resuming sends those back anyway.
+    """
+    for path in sorted(layout.spool.glob("*.jsonl")):
+        conductor.record(
+            *(
+                TaskEnded(
+                    result.time,
+                    *result.key,
+                    result.outcome,
+                    result.exit_code,
+                    result.signal,
+                    result.cpu_s,
+                    result.peak_mib,
+                    result.detail,
+                    result.output,
+                )
+                for result in read_spool(str(path))
+                if result.outcome != "lost"
+            )
+        )
+        conductor.journal.wait_synced()
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _signals_stop_the_run(inbox: SelectInbox) -> Iterator[None]:
+    """Ctrl-C, TERM and a lost terminal stop the run in order; a second Ctrl-C at once."""
+    caught: list[int] = []
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        caught.append(number)
+        name = signal.Signals(number).name
+        inbox.put(StopAsked(time(), f"signal {name}", at_once=len(caught) > 1))
+
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, stop) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
