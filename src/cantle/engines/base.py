@@ -35,5 +35,8 @@ class Engine(Protocol):
     def flush(self) -> None:
         """Send what has been gathered since the last flush: once a turn of the loop, so that messages go in batches."""
 
+    def written(self) -> None:
+        """All events that the engine has put into the inbox so far are on disk: runners may forget them."""
+
     def close(self) -> None:
         """End everything on all nodes and wait, for a bounded time, until it has ended."""

@@ -1,8 +1,8 @@
 """What do a node's runner and its conductor say to each other?
 
-Frames: four bytes of length (big endian), then a MessagePack array of messages. Down go `Start`, `End` and `Ack`, up come
-`Hello`, `Started` and `Ended`, numbered so that the conductor can say which results it has written down; what it has not
-acknowledged when it disappears, the runner leaves in a spool file for the conductor that resumes the run.
+Frames (`cantle.runner.frames`) of messages. Down go `Setup`, then `Start`, `End` and `Ack`. Up come `Started` and `Ended`,
+numbered so that the conductor can say which results it has written down, and `Leaving` when the runner gives up by itself.
+What has not been acknowledged when the conductor disappears, the runner leaves in a spool file for the one that resumes.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ Key: TypeAlias = tuple[int, int]
 class Setup(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """First message: what holds for all attempts on this node.
 
-    `directory` is the run's (absolute): relative paths of commands start there. `env` is the environment that tasks
-    inherit. `core_ids` and `gpu_ids` are those of the node. `hide_gpus`: tasks that asked for no GPU shall see none.
-    `spool` is the file for results that nobody acknowledged, `lock` a file that the runner keeps locked (fcntl) while it
-    lives, `packed` the prefix of the files for packed output. `grace_s` lies between TERM and KILL.
+    `directory` is the run's (absolute): relative paths of commands start there, and those of this message. `env` is the
+    environment that tasks inherit, in bytes because not every environment is valid text. `core_ids` and `gpu_ids` are
+    those of the node. `hide_gpus`: tasks that asked for no GPU shall see none. `spool` is the file for
+    results that nobody acknowledged, `lock` a file that the runner keeps locked (fcntl) while it lives, `packed` the
+    prefix of the files for packed output. `grace_s` lies between TERM and KILL.
     """
 
     directory: str
-    env: dict[str, str]
+    env: dict[bytes, bytes]
     core_ids: tuple[int, ...] = ()
     gpu_ids: tuple[str, ...] = ()
     hide_gpus: bool = False
     spool: str = ""
     lock: str = ""
-    packed: str = ""
+    packed: str = "packed"
     grace_s: float = 5.0
 
 
@@ -87,5 +88,11 @@ class Ended(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
     output: str = ""
 
 
+class Leaving(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """The runner ends, and not because its conductor told it to. All of its attempts are over."""
+
+    reason: str
+
+
 Down: TypeAlias = Setup | Start | End | Ack
-Up: TypeAlias = Started | Ended
+Up: TypeAlias = Started | Ended | Leaving

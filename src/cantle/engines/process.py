@@ -1,0 +1,275 @@
+"""How does a decision become a process on a node? It goes to that node's runner, and what the runner says becomes an event.
+
+Messages are gathered and sent once a turn, one frame a node. A task on several nodes is started on the first of them; what
+spreads it out from there is in its command.
+"""
+
+# Paths stay text: pathlib costs start-up time, and an object per path.
+# ruff: noqa: PTH103, PTH108, PTH118, PTH208
+
+from __future__ import annotations
+
+import os
+import time
+
+from cantle.errors import LockedError
+from cantle.model.records import Launch, NodeLost, Stop, TaskEnded, TaskStarted
+from cantle.model.resources import Node
+from cantle.model.seams import Channel, Inbox
+from cantle.model.study import Command
+from cantle.runner.frames import Frames, encode, frame
+from cantle.runner.messages import Ack, End, Ended, Key, Leaving, Setup, Start, Started, Up
+from cantle.runner.spool import read_spool
+
+_CLOSING_S = 5.0
+"""How long `close` waits beyond the grace for what cannot be killed."""
+
+
+class _Link:
+    """One node: the channel to its runner, what waits to be sent there, and what runs there."""
+
+    __slots__ = ("acknowledged", "channel", "frames", "name", "outgoing", "received", "running")
+
+    def __init__(self, name: str, channel: Channel) -> None:
+        self.name = name
+        self.channel = channel
+        self.frames: Frames[Up] = Frames(Up)
+        self.outgoing: list[bytes] = []
+        self.running: set[Key] = set()
+        self.received = 0
+        self.acknowledged = 0
+
+
+class ProcessEngine:
+    """Runs attempts as processes.
+
+    `directory` is the run's. `home` is a folder in it for what belongs to the runners: their locks, spools and packed
+    output. `env` is what tasks inherit (default: this process's environment). `hide_gpus`: tasks that asked for no GPU see
+    none. `grace_s` lies between TERM and KILL.
+    """
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        directory: str,
+        *,
+        home: str = "runners",
+        env: dict[str, str] | None = None,
+        grace_s: float = 5.0,
+        hide_gpus: bool = False,
+    ) -> None:
+        self._inbox = inbox
+        self._directory = directory
+        self._home = home
+        inherited = os.environb if env is None else {os.fsencode(k): os.fsencode(v) for k, v in env.items()}
+        self._env = dict(inherited)
+        self._grace_s = grace_s
+        self._hide_gpus = hide_gpus
+        self._links: dict[int, _Link] = {}
+        self._where: dict[Key, int] = {}
+        os.makedirs(os.path.join(directory, home), exist_ok=True)
+
+    def add_node(self, index: int, node: Node, channel: Channel) -> None:
+        """Work may be sent to this node from now on, through its runner's channel."""
+        link = _Link(node.name, channel)
+        own = f"{self._home}/{index}"
+        setup = Setup(
+            directory=self._directory,
+            env=self._env,
+            core_ids=node.core_ids,
+            gpu_ids=node.gpu_ids,
+            hide_gpus=self._hide_gpus,
+            spool=f"{own}.spool",
+            lock=f"{own}.lock",
+            packed=own,
+            grace_s=self._grace_s,
+        )
+        link.outgoing.append(encode(setup))
+        self._links[index] = link
+        self._inbox.watch(channel.fileno(), lambda: self._hear(index))
+
+    def remove_node(self, index: int) -> None:
+        """Use this node no more: the runner ends what still runs there, TERM, a short grace, KILL."""
+        link = self._links.get(index)
+        if link is not None:
+            self._send(index, link)
+            self._forget(index, link)
+
+    def launch(self, launch: Launch, command: Command) -> None:
+        """Start the attempt on its places."""
+        place = launch.on[0]
+        key = (launch.task, launch.attempt)
+        link = self._links.get(place.node)
+        if link is None:
+            self._unstartable(key, f"node {place.node} is not there any more")
+            return
+        start = Start(key, command, place.cores, place.gpus)
+        try:
+            link.outgoing.append(encode(start))
+        except UnicodeEncodeError as error:
+            self._unstartable(key, f"its command holds text that is no valid Unicode: {error.object[:80]!a}")
+            return
+        link.running.add(key)
+        self._where[key] = place.node
+
+    def stop(self, stop: Stop) -> None:
+        """End the attempt (TERM, grace, KILL); its `TaskEnded` bears the stop's outcome."""
+        key = (stop.task, stop.attempt)
+        index = self._where.get(key)
+        if index is not None:
+            self._links[index].outgoing.append(encode(End(key, stop.outcome, stop.why)))
+
+    def hurry(self, grace_s: float = 0.0) -> None:
+        """Shorten the grace of all that is being ended, and end the rest with it."""
+        for key, index in self._where.items():
+            self._links[index].outgoing.append(encode(End(key, "interrupted", "ended at once", grace_s)))
+
+    def written(self) -> None:
+        """All events that the engine has put into the inbox so far are on disk: runners may forget them."""
+        for link in self._links.values():
+            if link.received > link.acknowledged:
+                link.acknowledged = link.received
+                link.outgoing.append(encode(Ack(link.received)))
+
+    def flush(self) -> None:
+        """Send what has been gathered since the last flush."""
+        for index, link in list(self._links.items()):
+            if link.outgoing:
+                self._send(index, link)
+
+    def close(self) -> None:
+        """End everything on all nodes, wait for it within a bound, put what ended into the inbox, let the runners go."""
+        for key, index in self._where.items():
+            self._links[index].outgoing.append(encode(End(key, "interrupted", "the run was closed")))
+        self.flush()
+        stop = time.monotonic() + self._grace_s + _CLOSING_S
+        while self._where and (left := stop - time.monotonic()) > 0:
+            self._wait(left)
+        for index in list(self._links):
+            self.remove_node(index)
+
+    def _wait(self, seconds: float) -> None:
+        import select
+
+        poll = select.poll()
+        by_fd = {link.channel.fileno(): index for index, link in self._links.items()}
+        for fd in by_fd:
+            poll.register(fd, select.POLLIN)
+        for fd, _ in poll.poll(seconds * 1000):
+            self._hear(by_fd[fd])
+
+    def _send(self, index: int, link: _Link) -> None:
+        data = frame(link.outgoing) if link.outgoing else b""
+        link.outgoing.clear()
+        try:
+            link.channel.send(data)
+        except OSError:
+            # The runner has gone, but what it said before may still be on its way: then the end of the channel tells.
+            self._hear(index)
+
+    def _hear(self, index: int) -> None:
+        """Turn what a runner says into events."""
+        link = self._links.get(index)
+        if link is None:
+            return
+        try:
+            data = link.channel.receive()
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._lost(index, link, f"its runner cannot be reached: {error.strerror or error}")
+            return
+        if not data:
+            self._lost(index, link, "its runner is gone")
+            return
+        put = self._inbox.put
+        for message in link.frames.feed(data):
+            if type(message) is Ended:
+                link.received = message.number
+                if message.key in link.running:
+                    link.running.discard(message.key)
+                    del self._where[message.key]
+                    put(as_event(message))
+            elif type(message) is Started:
+                if message.key in link.running:
+                    put(TaskStarted(message.time, *message.key, message.pid))
+            elif type(message) is Leaving:
+                self._lost(index, link, message.reason)
+                return
+
+    def _lost(self, index: int, link: _Link, reason: str) -> None:
+        self._forget(index, link)
+        self._inbox.put(NodeLost(self._inbox.now(), index, f"{link.name}: {reason}"))
+
+    def _forget(self, index: int, link: _Link) -> None:
+        """The link is over, and with it what runs there."""
+        del self._links[index]
+        for key in link.running:
+            del self._where[key]
+        self._inbox.unwatch(link.channel.fileno())
+        link.channel.close()
+
+    def _unstartable(self, key: Key, why: str) -> None:
+        self._inbox.put(TaskEnded(self._inbox.now(), *key, "unstartable", detail=why))
+
+
+def as_event(ended: Ended) -> TaskEnded:
+    """A runner's result as the event that the journal stores."""
+    task, attempt = ended.key
+    return TaskEnded(
+        ended.time,
+        task,
+        attempt,
+        ended.outcome,
+        ended.exit_code,
+        ended.signal,
+        ended.cpu_s,
+        ended.peak_mib,
+        ended.detail,
+        ended.output,
+    )
+
+
+def await_runners(home: str, timeout_s: float = 15.0) -> None:
+    """Wait until no runner of an earlier conductor is left. `home` is the engine's folder, absolute.
+
+    Raises LockedError when one still lives after the time, OSError when a lock file cannot be used.
+    """
+    import fcntl
+
+    stop = time.monotonic() + timeout_s
+    for name in _files(home, ".lock"):
+        fd = os.open(name, os.O_RDWR)
+        try:
+            while True:
+                try:
+                    fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except (BlockingIOError, PermissionError):
+                    if time.monotonic() > stop:
+                        raise LockedError(
+                            f"the runner of an earlier conductor still holds {name}: its tasks have not ended yet; "
+                            "try again in a moment"
+                        ) from None
+                    time.sleep(0.02)
+        finally:
+            os.close(fd)
+
+
+def leftovers(home: str) -> list[TaskEnded]:
+    """Results that an earlier conductor did not write down, oldest first. Call `await_runners` before."""
+    found = [ended for name in _files(home, ".spool") for ended in read_spool(name)]
+    return sorted(map(as_event, found), key=lambda event: event.time)
+
+
+def clear_leftovers(home: str) -> None:
+    """The leftovers are in the journal now: remove their files."""
+    for name in _files(home, ".spool"):
+        os.unlink(name)
+
+
+def _files(home: str, end: str) -> list[str]:
+    try:
+        return sorted(f"{home}/{name}" for name in os.listdir(home) if name.endswith(end))
+    except FileNotFoundError:
+        return []
