@@ -23,11 +23,10 @@ class Layout:
         "journal",
         "lock",
         "logs",
-        "output",
+        "nodes",
         "own",
         "requests",
         "reserve",
-        "spool",
         "status",
         "study",
     )
@@ -42,8 +41,7 @@ class Layout:
         self.lock = self.own / "conductor.lock"
         self.requests = self.own / "requests"
         self.study = self.own / "study"
-        self.spool = self.own / "spool"
-        self.output = self.own / "output"
+        self.nodes = self.own / "nodes"
 
     @property
     def maestro_cancel(self) -> Path:
@@ -54,18 +52,6 @@ class Layout:
     def maestro_update(self) -> Path:
         """What `maestro update DIR` writes."""
         return self.directory / ".study.update.lock"
-
-    def spool_of(self, node: int) -> Path:
-        """Where the runner of this node leaves the results that nobody acknowledged, as JSON lines."""
-        return self.spool / f"{node}.jsonl"
-
-    def runner_lock(self, node: int) -> Path:
-        """The file that the runner of this node keeps locked while it lives."""
-        return self.spool / f"{node}.lock"
-
-    def packed_prefix(self, node: int) -> Path:
-        """What the names of the files with packed output of this node begin with."""
-        return self.output / f"node{node}"
 
     def exists(self) -> bool:
         """Whether a run was begun here."""
@@ -84,7 +70,7 @@ class Layout:
         """Make the directories that a new run needs. Raises MachineError when that cannot be done."""
         try:
             self.own.mkdir(parents=True, exist_ok=True)
-            for folder in (self.requests, self.study, self.spool, self.output):
+            for folder in (self.requests, self.study, self.nodes):
                 folder.mkdir(exist_ok=True)
         except OSError as error:
             raise MachineError(
