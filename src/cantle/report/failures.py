@@ -1,0 +1,112 @@
+"""What failed, why, and how can one try it by hand?"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from cantle.core.phases import Phase
+from cantle.core.state import State
+from cantle.report.wording import printable
+
+FAILURES = (Phase.FAILED, Phase.TIMEDOUT)
+_INDENT = "    "
+
+
+class Failure(NamedTuple):
+    """A task that failed by itself (skipped ones are not counted).
+
+    `reason` is one line, `detail` the last lines of its stderr, `workspace` absolute or "", `again` what to type to run it by
+    hand or, where it has no script of its own, to see what it printed.
+    """
+
+    task: int
+    name: str
+    phase: Phase
+    reason: str
+    detail: list[str]
+    workspace: str
+    again: str
+
+
+def failed_tasks(state: State, most: int | None = None) -> list[int]:
+    """The tasks that failed or timed out, at most so many of them, in their order."""
+    found: list[int] = []
+    for task in state.cause_of if most is not None else sorted(state.cause_of):
+        if state.phases[task] in FAILURES:
+            found.append(task)
+            if len(found) == most:
+                break
+    return found
+
+
+def failure_of(state: State, task: int, directory: Path | str) -> Failure:
+    """What is known of the failure. Looks for the task's script on disk."""
+    reason, detail = why(state, task)
+    row = state.tasks[task]
+    workspace = str(Path(directory, row.workspace)) if row.workspace else ""
+    ended = state.ended.get(task)
+    packed = ended is not None and bool(ended.output)
+    script = None if packed or not workspace else script_in(workspace, row.name)
+    if script is None:
+        again = f"cantle logs {typed(directory)} {shlex.quote(row.name)}"
+        if ended is None:
+            again = f"cantle explain {typed(directory)} {shlex.quote(row.name)}"
+    else:
+        again = f"cd {typed(workspace)} && {_shell_of(Path(workspace, script))} {shlex.quote(f'./{script}')}"
+    return Failure(task, row.name, state.phases[task], reason, detail, workspace, again)
+
+
+def why(state: State, task: int) -> tuple[str, list[str]]:
+    """The reason in one line, and the lines that its detail adds."""
+    first, *rest = printable(state.cause_of.get(task, "")).split("\n") or [""]
+    return first.rstrip(":") or "no reason is known", [line for line in rest if line.strip()]
+
+
+def failure_lines(failure: Failure) -> Iterator[str]:
+    """The failure as lines of text; the first says what failed and why."""
+    yield f"{printable(failure.name)}: {failure.reason}"
+    for line in failure.detail:
+        yield f"{_INDENT}| {line}"
+    if failure.workspace and not failure.again.startswith("cd "):
+        yield f"{_INDENT}workspace: {typed(failure.workspace)}"
+    label = "run it again" if failure.again.startswith("cd ") else "see"
+    yield f"{_INDENT}{label}: {failure.again}"
+
+
+def script_in(workspace: str, name: str) -> str | None:
+    """The name of the task's script in its workspace, None when there is none of its own."""
+    try:
+        found = sorted(entry.name for entry in os.scandir(workspace) if entry.name.endswith((".sh", ".sub", ".bsub")))
+    except OSError:
+        return None
+    found = [entry for entry in found if not entry.rpartition(".")[0].endswith(".restart")] or found
+    exact = [entry for entry in found if entry.partition(name)[1] and entry.startswith(f"{name}.")]
+    candidates = exact or found
+    return candidates[0] if len(candidates) == 1 else None
+
+
+def typed(path: Path | str) -> str:
+    """The path as one would type it here: relative when it lies below the current directory, quoted where needed."""
+    text = os.path.abspath(path)  # noqa: PTH100 - Path.absolute keeps `..`
+    here = os.getcwd()  # noqa: PTH109
+    if text == here:
+        return "."
+    if text.startswith(here.rstrip("/") + "/"):
+        text = text[len(here.rstrip("/")) + 1 :]
+    return shlex.quote(text)
+
+
+def _shell_of(script: Path) -> str:
+    """What the script's first line asks to be run by."""
+    try:
+        with open(script, "rb") as file:
+            first = file.readline(256)
+    except OSError:
+        first = b""
+    if first.startswith(b"#!"):
+        return first[2:].decode(errors="replace").strip() or "/bin/sh"
+    return "/bin/sh"

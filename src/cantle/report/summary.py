@@ -1,0 +1,51 @@
+"""How did it end? The last words of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from cantle.core.phases import Phase
+from cantle.core.state import State
+from cantle.model.resources import count
+from cantle.report.failures import FAILURES, failed_tasks, failure_lines, failure_of, typed
+from cantle.report.wording import counted, duration
+
+MOST_FAILURES = 10
+
+
+def summary_lines(
+    state: State, exit_code: int, directory: Path | str, seconds: float, most: int = MOST_FAILURES
+) -> Iterator[str]:
+    """The summary, line by line: how it ended, what failed and how to try it by hand, how to go on."""
+    name = state.studies[0].added.name if state.studies else "run"
+    if exit_code == 0:
+        yield f"{name}: all {count(len(state.tasks), 'task')} done in {duration(seconds)}, in {typed(directory)}"
+        return
+    verb = "stopped" if state.stopping else "canceled" if exit_code == 3 else "failed"
+    reason = f" ({state.stopping})" if state.stopping else ""
+    yield f"{name}: {verb}{reason} after {duration(seconds)}: {counted(state.totals)}"
+    yield from failures_told(state, directory, most)
+    yield f"Go on where it ended: cantle resume {typed(directory)}"
+
+
+def failures_told(state: State, directory: Path | str, most: int) -> Iterator[str]:
+    """The first failures in full, and how many more there are."""
+    failed = sum(state.totals[phase] for phase in FAILURES)
+    for task in failed_tasks(state, most):
+        yield from failure_lines(failure_of(state, task, directory))
+    if failed > most:
+        yield f"... and {failed - most:,} more: cantle status {typed(directory)} --failed"
+
+
+def summary_object(state: State, exit_code: int, directory: Path | str, seconds: float) -> dict[str, object]:
+    """The summary for programs."""
+    return {
+        "run": str(Path(directory).absolute()),
+        "study": state.studies[0].added.name if state.studies else "",
+        "exit": exit_code,
+        "seconds": round(seconds, 3),
+        "stopped": state.stopping,
+        "tasks": len(state.tasks),
+        "counts": {phase.name.lower(): state.totals[phase] for phase in Phase if state.totals[phase]},
+    }
