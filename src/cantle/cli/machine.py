@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -112,16 +111,13 @@ def this_machine(cores: int | None, gpus: int | None, memory: str | None, grace:
             mib = memory_mib(memory)
         except ValueError as problem:
             raise click.BadParameter(str(problem), param_hint="--memory") from problem
-    environment = dict(os.environ)
     return Machine(
         LocalAllocation(cores=cores, gpus=gpus, memory_mib=mib),
         lambda inbox, layout, hide_gpus: ProcessEngine(
             inbox,
-            directory=str(layout.directory),
-            env=environment,
+            str(layout.directory),
+            home=str(layout.nodes.relative_to(layout.directory)),
             hide_gpus=hide_gpus,
-            spool=str(layout.spool),
-            packed=str(layout.output),
             grace_s=grace,
         ),
     )

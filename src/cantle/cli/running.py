@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -91,25 +92,25 @@ def run(
     # The machine comes first: its runner is forked while this process is small and has no threads.
     machine = None if dry or no else this_machine(cores, gpus, memory, grace)
 
+    import msgspec
+
     from cantle.plugins import reader_for
     from cantle.readers.base import ReadOptions
     from cantle.runtime.conducting import begin
 
     chosen = reader_for(study_file, reader)
-    study = chosen.read(
-        study_file,
-        ReadOptions(
-            pgen=str(pgen.absolute()) if pgen else "",
-            pargs=pargs,
-            hashws=hashws,
-            usetmp=usetmp,
-            attempts=attempts,
-            scale=scale,
-            spin=spin,
-            launcher=launcher,
-            dry=dry or no,
-        ),
+    options = ReadOptions(
+        pgen=str(pgen.absolute()) if pgen else "",
+        pargs=pargs,
+        hashws=hashws,
+        usetmp=usetmp,
+        attempts=attempts,
+        scale=scale,
+        spin=spin,
+        launcher=launcher,
+        dry=dry or no,
     )
+    study = chosen.read(study_file, options)
     for warning in study.warnings:
         say(f"cantle: warning: {warning}")
     if no:
@@ -124,5 +125,12 @@ def run(
         written = write_scripts(study, layout)
         click.echo(f"{written:,} scripts written to {layout.directory}; nothing was run")
         return 0
-    conductor = begin(study, layout, chosen.name, limits_of(study, throttle, rlimit, fail_fast))
+    conductor = begin(
+        study,
+        layout,
+        reader or chosen.name,
+        limits_of(study, throttle, rlimit, fail_fast),
+        msgspec.json.encode(options).decode(),
+        sys.argv,
+    )
     return conduct(conductor, machine, packer=packer, quiet=quiet, as_json=as_json)

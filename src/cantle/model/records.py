@@ -63,7 +63,7 @@ class RunResumed(Record, frozen=True, tag=True):
 
 
 class StudyAdded(Record, frozen=True, tag=True):
-    """A study entered the run. Its tasks follow in `TasksAdded`."""
+    """A study entered the run. Its tasks follow in `TasksAdded`. `options` are those it was read with, as JSON."""
 
     name: str
     steps: list[Step]
@@ -72,7 +72,7 @@ class StudyAdded(Record, frozen=True, tag=True):
     digest: str = ""
     source: str = ""
     reader: str = ""
-    options: dict[str, str] = {}
+    options: str = ""
 
 
 class TasksAdded(Record, frozen=True, tag=True):

@@ -12,7 +12,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from time import monotonic, sleep, time
+from time import monotonic, time
 from types import FrameType
 
 import msgspec
@@ -24,6 +24,7 @@ from cantle.core.mend import fill_gaps
 from cantle.core.phases import Phase
 from cantle.core.state import State
 from cantle.engines.base import Engine
+from cantle.engines.process import await_runners, clear_leftovers, leftovers
 from cantle.errors import MachineError, RequestError
 from cantle.model.records import (
     AnyRecord,
@@ -32,17 +33,15 @@ from cantle.model.records import (
     StopAsked,
     StudyAdded,
     StudyChanged,
-    TaskEnded,
     TasksAdded,
 )
 from cantle.model.study import Command, Commands, Limits, Step, Study
-from cantle.runner.spool import read_spool
 from cantle.runtime.inbox import SelectInbox
 from cantle.runtime.loop import run
 from cantle.runtime.real import RealWorld
 from cantle.store.journal import Journal, read
 from cantle.store.layout import Layout
-from cantle.store.lock import ConductorLock, holder
+from cantle.store.lock import ConductorLock
 from cantle.store.requests import Requests
 
 HEARTBEAT_S = 10.0
@@ -136,8 +135,13 @@ def exit_code(state: State) -> int:
     return 2
 
 
-def begin(study: Study, layout: Layout, reader: str, limits: Limits, argv: Sequence[str] = ()) -> Conductor:
-    """Begin a run of the study in a new directory. Raises LockedError, MachineError, JournalError."""
+def begin(
+    study: Study, layout: Layout, reader: str, limits: Limits, options: str = "", argv: Sequence[str] = ()
+) -> Conductor:
+    """Begin a run of the study in a new directory. Raises LockedError, MachineError, JournalError.
+
+    `options` are those that the study was read with, as JSON, so that it can be read like that again.
+    """
     layout.create()
     lock = ConductorLock(layout.lock, study.name)
     lock.acquire()
@@ -164,6 +168,7 @@ def begin(study: Study, layout: Layout, reader: str, limits: Limits, argv: Seque
             study.digest,
             study.source,
             reader,
+            options,
         ),
         *(
             TasksAdded(now, first, study.tasks[first : first + TASKS_PER_RECORD])
@@ -194,7 +199,7 @@ def resume(
         state = replay(layout, note)
         if not state.studies:
             raise RequestError(f"the run in {layout.directory} ended before its study was written down; begin it anew")
-        _wait_for_old_runners(layout, note)
+        await_runners(str(layout.nodes), RUNNERS_PATIENCE_S)
         study = reopen(state.studies[0].added.reader, layout.study)
         _require_same_tasks(state, study, layout)
         difference = _difference(study, changed, layout) if changed is not None else None
@@ -204,7 +209,7 @@ def resume(
         raise
     conductor = Conductor(layout, lock, journal, state, study.work(str(layout.directory)))
     try:
-        _take_in_results(conductor, layout)
+        _take_in_results(conductor, str(layout.nodes))
         now = time()
         conductor.record(RunResumed(now, os.uname().nodename, os.getpid(), retry))
         if changed is not None and difference is not None:
@@ -292,48 +297,14 @@ def _commands(work: Commands, task: int, step: Step) -> list[Command]:
     return forms
 
 
-def _wait_for_old_runners(layout: Layout, note: Callable[[str], None]) -> None:
-    """A conductor that was killed leaves its runners ending their tasks: only then may an attempt run in their place."""
-    deadline = monotonic() + RUNNERS_PATIENCE_S
-    told = False
-    for path in sorted(layout.spool.glob("*.lock")):
-        while holder(path) is not None:
-            if monotonic() > deadline:
-                raise MachineError(
-                    f"a runner of the earlier conductor is still ending its tasks ({path} is locked). "
-                    "Try again in a moment; if it stays so, look for processes that cannot be killed."
-                )
-            if not told:
-                told = True
-                note("waiting until the tasks of the earlier conductor have ended")
-            sleep(0.02)
-
-
-def _take_in_results(conductor: Conductor, layout: Layout) -> None:
-    """Results that no conductor lived to write down are in the runners' spool files.
+def _take_in_results(conductor: Conductor, home: str) -> None:
+    """Results that no conductor lived to write down lie where the runners left them.
 
     Attempts that ended because their conductor went away are not among them: resuming sends those back anyway.
     """
-    for path in sorted(layout.spool.glob("*.jsonl")):
-        conductor.record(
-            *(
-                TaskEnded(
-                    result.time,
-                    *result.key,
-                    result.outcome,
-                    result.exit_code,
-                    result.signal,
-                    result.cpu_s,
-                    result.peak_mib,
-                    result.detail,
-                    result.output,
-                )
-                for result in read_spool(str(path))
-                if result.outcome != "lost"
-            )
-        )
-        conductor.journal.wait_synced()
-        path.unlink(missing_ok=True)
+    conductor.record(*(event for event in leftovers(home) if event.outcome != "lost"))
+    conductor.journal.wait_synced()
+    clear_leftovers(home)
 
 
 @contextmanager
