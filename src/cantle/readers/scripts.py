@@ -1,0 +1,116 @@
+"""What does an instance of a study run? Its script, written at the moment of its launch."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from cantle.model.resources import Node, Place
+from cantle.model.study import Command
+
+from . import batch_scripts
+from .dependencies import Dependencies
+from .expansion import Expansion, safe
+from .launcher import Flavour, substitute
+from .steps import StepPlan
+from .tokens import Parameters
+
+
+class Scripts:
+    """The work half of a Maestro study, for a run in one directory."""
+
+    def __init__(
+        self,
+        directory: str,
+        expansion: Expansion,
+        parameters: Parameters,
+        batch: Mapping[str, Any],
+        dependencies: Dependencies,
+        flavour: Flavour,
+        hashws: bool,
+        usetmp: bool,
+    ) -> None:
+        self._directory = directory
+        self._expansion = expansion
+        self._parameters = parameters
+        self._batch = batch
+        self._dependencies = dependencies
+        self._flavour = flavour
+        self._hashws = hashws
+        self._usetmp = usetmp
+        self._tmp = ""
+        self._shell = tuple(shlex.split(batch.get("shell", "/bin/bash")))
+
+    def prepare(self, directory: str) -> None:
+        """Fetch what the study depends on and check that it is there; call once before the first launch of a run.
+
+        `directory` is the run's. A repository that has been cloned already is left as it is. Raises StudyError.
+        """
+        self._dependencies.prepare(directory)
+
+    def command(
+        self,
+        task: int,
+        attempt: int,  # noqa: ARG002 - every attempt runs the same
+        restart: bool,
+        places: tuple[Place, ...],  # noqa: ARG002 - cores are bound from outside
+        nodes: tuple[Node, ...],  # noqa: ARG002
+    ) -> Command:
+        """The script of this task, or with `restart` its restart script where it has one."""
+        expansion = self._expansion
+        instance = expansion.tasks[task]
+        plan = expansion.plan_of[instance.step]
+        settings = expansion.settings[instance.step]
+        combination = expansion.combination[task]
+        restarting = restart and bool(plan.restart)
+        fill = self._filler(plan, combination, instance.workspace)
+        body = substitute(fill(plan.restart if restarting else plan.cmd), settings, self._flavour, self._batch)
+        name = instance.workspace.rpartition("/")[2] if self._hashws and combination >= 0 else instance.name
+        description = plan.description
+        if combination >= 0:
+            description = self._parameters.apply(description, combination)
+        head = batch_scripts.head(self._batch, settings, name.replace(" ", "_"), description)
+        stem = safe(name)
+        ending = (".restart" if restarting else "") + batch_scripts.suffix(self._batch["type"])
+        return Command(
+            script=f"{head}\n\n{body}\n",
+            script_path=f"{self._script_folder(instance.workspace)}/{stem}{ending}",
+            shell=self._shell,
+            cwd=instance.workspace,
+            env={key: value if value is None else fill(value) for key, value in plan.env.items()},
+            output_stem=f"{instance.workspace}/{stem}",
+        )
+
+    def _filler(self, plan: StepPlan, combination: int, workspace: str) -> Callable[[str], str]:
+        """A function that puts into a text all that belongs to this instance."""
+
+        def fill(text: str) -> str:
+            if "$(" not in text:
+                return text
+            text = text.replace("$(OUTPUT_PATH)", self._directory)
+            if combination >= 0 and plan.own:
+                text = self._parameters.apply(text, combination)
+            for name in plan.refers_to:
+                token = f"$({name}.workspace)"
+                if token in text:
+                    text = text.replace(token, f"{self._directory}/{self._workspace_of(plan, name, combination)}")
+            own = f"{self._directory}/{workspace}"
+            return text.replace(f"$({plan.name}.workspace)", own).replace("$(WORKSPACE)", own)
+
+        return fill
+
+    def _workspace_of(self, plan: StepPlan, name: str, combination: int) -> str:
+        if name in plan.funnels:
+            return safe(name)
+        instances = self._expansion.instances[name]
+        return self._expansion.tasks[instances[0 if len(instances) == 1 else combination]].workspace
+
+    def _script_folder(self, workspace: str) -> str:
+        if not self._usetmp:
+            return workspace
+        if not self._tmp:
+            import tempfile
+
+            self._tmp = tempfile.mkdtemp(prefix="cantle-")
+        return self._tmp

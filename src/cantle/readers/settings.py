@@ -1,0 +1,218 @@
+"""What does a step ask for, once its tokens are replaced by one combination's values?
+
+Each setting is kept as it stands in the file (`Setting`) until a combination is known; `settings_of` makes `Settings` of
+them and notes what is wrong. Counts may be numbers, decimal text or tokens that end as one of these.
+
+How Maestro's keys become needs: `procs` are MPI ranks, each with `cores per task` cores (or, as LSF has it, `cpus per rs`).
+Without `nodes` all of them stand on one node; with `nodes: N` each of N nodes holds its share, rounded up, and one rank a
+node when `procs` is absent. `gpus` and `memory` are per node. A step without `nodes` and `procs` has one process.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from cantle.model.resources import Needs
+from cantle.model.study import Step
+
+from .findings import Findings, did_you_mean
+from .quantities import clock, duration_s, is_tidy_clock, memory_mib, walltime_s
+
+COUNTS = {
+    "nodes": 1,
+    "procs": 1,
+    "cores per task": 1,
+    "tasks per rs": 1,
+    "rs per node": 1,
+    "cpus per rs": 1,
+    "gpus": 0,
+    "retries": 0,
+}
+TEXTS = ("bind", "bind gpus", "reservation", "qos")
+
+# Flux's urgencies 0 to 31 with 16 in the middle, on a scale on which a step that says nothing has 0.
+PRIORITIES = {"held": -16, "minimal": -15, "low": -7, "medium": 0, "high": 8, "expedited": 15, "expedite": 15}
+
+
+class Setting(NamedTuple):
+    """A setting as it stands in the file: `value` with tokens expanded as far as they do not vary."""
+
+    value: Any
+    text: str
+    line: int
+    key: str
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a step asks for. Counts that were not given are 0."""
+
+    nodes: int = 0
+    procs: int = 0
+    cores_per_task: int = 0
+    tasks_per_rs: int = 0
+    rs_per_node: int = 0
+    cpus_per_rs: int = 0
+    gpus: int = 0
+    retries: int = 0
+    bind: str = ""
+    bind_gpus: str = ""
+    reservation: str = ""
+    qos: str = ""
+    walltime: str = ""
+    walltime_s: float = 0.0
+    exclusive: bool = False
+    exclusive_launcher: bool = False
+    memory_mib: int = 0
+    named: tuple[tuple[str, int], ...] = ()
+    priority: float = 0.0
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether Maestro would hand the step to the batch system."""
+        return bool(self.nodes or self.procs)
+
+    @property
+    def ranks(self) -> int:
+        """Processes of the whole step: `procs`, one a node when only nodes are named, else one."""
+        return self.procs or self.nodes or 1
+
+    @property
+    def needs(self) -> Needs:
+        """What is needed on each node."""
+        cores = self.ranks * (self.cores_per_task or self.cpus_per_rs or 1)
+        nodes = self.nodes or 1
+        return Needs(
+            cores=math.ceil(cores / nodes),
+            nodes=nodes,
+            gpus=self.gpus,
+            memory_mib=self.memory_mib,
+            named=self.named,
+            whole_nodes=self.exclusive,
+        )
+
+    def step(self, name: str, description: str, restartable: bool) -> Step:
+        """The plan half of a step with these settings."""
+        return Step(
+            name=name,
+            needs=self.needs,
+            description=description,
+            walltime_s=self.walltime_s,
+            retries=self.retries,
+            restartable=restartable,
+            priority=self.priority,
+            ranks=self.ranks if self.scheduled else 0,
+            cores_per_rank=self.cores_per_task or self.cpus_per_rs or 1,
+        )
+
+
+def settings_of(
+    settings: dict[str, Setting], apply: Callable[[str], str], hours_first: bool, retries: int, findings: Findings
+) -> Settings:
+    """The settings of one combination, whose values `apply` puts into a text. `retries` is for steps that say nothing."""
+    found: dict[str, Any] = {"retries": retries}
+    named: list[tuple[str, int]] = []
+    for key, setting in settings.items():
+        value = apply(setting.value) if isinstance(setting.value, str) else setting.value
+        if key in COUNTS:
+            found[key.replace(" ", "_")] = count_of(setting, value, COUNTS[key], findings)
+        elif key in TEXTS:
+            found[key.replace(" ", "_")] = str(value)
+        elif key.startswith("resources."):
+            number = count_of(setting, value, 1, findings)
+            named.append((key.removeprefix("resources."), number))
+        elif key == "walltime":
+            found["walltime"], found["walltime_s"] = _walltime(setting, value, hours_first, findings)
+        elif key in ("exclusive", "exclusive_launcher"):
+            found[key] = _yes(setting, value, findings)
+        elif key == "memory":
+            found["memory_mib"] = _measured(setting, value, memory_mib, "'4 GB' or '512 MiB'", findings)
+        elif key == "priority":
+            found["priority"] = _priority(setting, value, findings)
+    if named:
+        found["named"] = tuple(sorted(named))
+    return Settings(**found)
+
+
+def count_of(setting: Setting, value: Any, least: int, findings: Findings) -> int:
+    """A whole number of at least `least`; that number with the problem noted otherwise."""
+    number = value
+    if isinstance(value, str) and value.strip().isdecimal():
+        number = int(value)
+    if isinstance(number, bool) or not isinstance(number, int):
+        _wrong(setting, value, "a whole number", findings)
+    elif number < least:
+        findings.wrong(setting.line, setting.key, f"is {number}, but must be at least {least}", _origin(setting, value))
+    else:
+        return number
+    return least
+
+
+def estimate_of(setting: Setting, value: Any, findings: Findings) -> float:
+    """Seconds; 0 with the problem noted when it is no duration."""
+    return float(_measured(setting, value, duration_s, "'90 s', '5 min' or '1:30:00'", findings))
+
+
+def _measured(setting: Setting, value: Any, measure: Callable[[str], Any], form: str, findings: Findings) -> Any:
+    try:
+        if isinstance(value, str | int | float) and not isinstance(value, bool):
+            return measure(str(value))
+    except ValueError:
+        pass
+    _wrong(setting, value, form, findings)
+    return 0
+
+
+def _walltime(setting: Setting, value: Any, hours_first: bool, findings: Findings) -> tuple[str, float]:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        _wrong(setting, value, "a walltime, '01:30:00' say", findings)
+        return "", 0.0
+    if not isinstance(value, str) and value:
+        meant = clock(value * 60)
+        findings.odd(setting.line, setting.key, f"{value} means minutes to a batch system, {meant}; better write that")
+    try:
+        seconds = walltime_s(str(value), hours_first=hours_first)
+    except ValueError:
+        _wrong(setting, value, "a walltime, '01:30:00' say", findings)
+        return "", 0.0
+    text = str(value).strip()
+    as_it_is = not text.strip("0123456789") or is_tidy_clock(text) or not seconds
+    return (text if as_it_is else clock(seconds)), seconds
+
+
+def _yes(setting: Setting, value: Any, findings: Findings) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.lower() in ("true", "false", "yes", "no"):
+        return value.lower() in ("true", "yes")
+    _wrong(setting, value, "true or false", findings)
+    return False
+
+
+def _priority(setting: Setting, value: Any, findings: Findings) -> float:
+    if isinstance(value, str) and value.lower() in PRIORITIES:
+        if value.lower() == "held":
+            findings.odd(setting.line, setting.key, "nobody would release a held step here, so it merely comes last")
+        return PRIORITIES[value.lower()] / 31
+    try:
+        if not isinstance(value, bool):
+            return float(value) - 0.5
+    except (TypeError, ValueError):
+        pass
+    mend = did_you_mean(str(value).lower(), PRIORITIES)
+    _wrong(setting, value, "a number or one of held, minimal, low, medium, high, expedited", findings, mend)
+    return 0.0
+
+
+def _wrong(setting: Setting, value: Any, wanted: str, findings: Findings, mend: str = "") -> None:
+    shown = "nothing" if value is None else repr(value)
+    findings.wrong(setting.line, setting.key, f"must be {wanted}, not {shown}", mend or _origin(setting, value))
+
+
+def _origin(setting: Setting, value: Any) -> str:
+    if isinstance(value, str) and "$(" in value:
+        return f"{value} is no variable or parameter of this study"
+    return f"it comes from {setting.text}" if setting.text != str(value) and "$(" in setting.text else ""
