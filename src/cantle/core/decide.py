@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from cantle.core.packing import best_fit
 from cantle.core.phases import UNSTARTED
@@ -14,13 +14,13 @@ from cantle.model.resources import Needs, count
 
 
 class Decider:
-    """Asks the policies.
+    """Asks the policies: what to refuse, what to end, and, unless the run is being stopped, what to start.
 
     It remembers which version of the state it has seen, nothing else, and may be thrown away and made anew at any time.
     """
 
     def __init__(self, packer: Policy = best_fit) -> None:
-        self.policies: Sequence[Policy] = (stop_what_shall_stop, packer)
+        self.packer = packer
         self._seen = -1
         self._seen_feasibility = -1
 
@@ -32,8 +32,9 @@ class Decider:
             yield from refuse_what_can_never_run(Plan(state))
             self._seen_feasibility = state.feasibility_version
         plan = Plan(state)
-        for policy in self.policies:
-            yield from policy(plan)
+        yield from stop_what_shall_stop(plan)
+        if not state.stopping:
+            yield from self.packer(plan)
         self._seen = state.version
 
 

@@ -34,10 +34,17 @@ def _running_is_what_is_active(state: State) -> None:
     _require(active == set(state.running), "running tasks are those in an active phase")
     for task, launch in state.running.items():
         _require(launch.task == task and launch.attempt == state.attempts[task], f"attempt of task {task}")
+        nodes = {place.node for place in launch.on}
+        whole = not launch.on or len(nodes) == len(launch.on) == state.step_of(task).needs.nodes
+        _require(whole, f"task {task} runs on all of its nodes")  # or on unknown ones, where a journal had a gap
         for place in launch.on:
             _require(task in state.running_on.get(place.node, ()), f"task {task} is listed on its node")
     listed = {task for found in state.running_on.values() for task in found}
     _require(listed <= active, "tasks listed on nodes run")
+    _require(active.issuperset(state.to_stop), "only what runs is to be stopped")
+    _require(active.issuperset(state.being_stopped), "only what runs is being stopped")
+    doubly = [task for task, outcome in state.to_stop.items() if state.being_stopped.get(task) == outcome]
+    _require(state.at_once or not doubly, f"tasks {doubly} are asked to stop twice")
 
 
 def _every_slot_is_accounted_for(state: State) -> None:
@@ -45,6 +52,7 @@ def _every_slot_is_accounted_for(state: State) -> None:
     owned_cores = [0] * len(room.nodes)
     owned_gpus = [0] * len(room.nodes)
     memory = [0] * len(room.nodes)
+    named = [dict(node.named) for node in room.nodes]
     for task, launch in state.running.items():
         needs = state.step_of(task).needs
         for place in launch.on:
@@ -52,9 +60,14 @@ def _every_slot_is_accounted_for(state: State) -> None:
             _require(not owned_cores[place.node] & cores, f"task {task} shares a core of node {place.node}")
             _require(not owned_gpus[place.node] & gpus, f"task {task} shares a GPU of node {place.node}")
             _require(cores.bit_count() >= needs.cores, f"task {task} has fewer cores than it needs")
+            _require(gpus.bit_count() >= needs.gpus, f"task {task} has fewer GPUs than it needs")
             owned_cores[place.node] |= cores
             owned_gpus[place.node] |= gpus
             memory[place.node] += needs.memory_mib
+            for name, n in needs.named:
+                named[place.node][name] -= n
+            if needs.whole_nodes:
+                _require(state.running_on[place.node] == {task: None}, f"task {task} has node {place.node} to itself")
     for index, node in enumerate(room.nodes):
         bit = 1 << index
         if not room.alive & bit:
@@ -64,6 +77,8 @@ def _every_slot_is_accounted_for(state: State) -> None:
         _require(room.free_gpus[index] ^ owned_gpus[index] == (1 << node.gpus) - 1, f"GPUs of node {index}")
         _require(room.free_memory[index] + memory[index] == node.memory_mib, f"memory of node {index}")
         _require(room.free_memory[index] >= 0, f"memory of node {index} is promised twice")
+        _require(room.free_named[index] == named[index], f"named things of node {index}")
+        _require(all(n >= 0 for n in named[index].values()), f"named things of node {index} are promised twice")
         for counted, free in ((room.by_cores, room.free_cores[index]), (room.by_gpus, room.free_gpus[index])):
             stands = [n for n, nodes in enumerate(counted) if nodes & bit]
             _require(stands == [free.bit_count()], f"node {index} stands under {stands}")
@@ -79,6 +94,7 @@ def _blockers_agree(state: State) -> None:
             _require(state.blockers[number] == open_, f"task {number} waits for {open_}")
             _require((open_ == 0) == (state.phases[number] == Phase.READY), f"task {number} is ready iff unblocked")
             doomed = any(state.phases[p] in FINAL - {Phase.DONE} for p in task.parents)
+            doomed |= any(state.phases[p] == Phase.CANCELED for p in task.after)
             _require(not doomed, f"task {number} waits for one that will never succeed")
 
 

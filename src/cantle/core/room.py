@@ -57,13 +57,19 @@ class Room:
         self.of_kind[self.nodes[index].kind] &= ~bit
 
     def take(self, place: Place, needs: Needs) -> None:
-        """The place is owned from now on. CantleBug if any of it already was."""
+        """The place is owned from now on. CantleBug if any of it already was; then nothing has changed."""
         index = place.node
         bit = 1 << index
+        if not self.alive >> index & 1:
+            raise CantleBug(f"node {index} is not there")
         cores = list_to_mask(place.cores)
         before = self.free_cores[index]
-        if cores & ~before or not self.alive & bit:
+        if cores & ~before:
             raise CantleBug(f"cores {place.cores} of node {self.nodes[index].name} are not free")
+        if place.gpus and list_to_mask(place.gpus) & ~self.free_gpus[index]:
+            raise CantleBug(f"GPUs {place.gpus} of node {self.nodes[index].name} are not free")
+        if (needs.memory_mib or needs.named) and not self._has_countable(index, needs):
+            raise CantleBug(f"node {self.nodes[index].name} has not enough left for {needs}")
         after = before ^ cores
         self.free_cores[index] = after
         self.by_cores[before.bit_count()] ^= bit
@@ -72,8 +78,6 @@ class Room:
         if place.gpus:
             gpus = list_to_mask(place.gpus)
             free = self.free_gpus[index]
-            if gpus & ~free:
-                raise CantleBug(f"GPUs {place.gpus} of node {self.nodes[index].name} are not free")
             self.free_gpus[index] = free ^ gpus
             self.by_gpus[free.bit_count()] ^= bit
             self.by_gpus[(free ^ gpus).bit_count()] |= bit
@@ -83,13 +87,16 @@ class Room:
             self.free_named[index][name] -= n
 
     def give(self, place: Place, needs: Needs) -> None:
-        """The place is free again; nothing happens when its node is gone."""
+        """The place is free again; nothing happens when its node is gone. CantleBug if it already was free."""
         index = place.node
         bit = 1 << index
         if not self.alive & bit:
             return
         before = self.free_cores[index]
-        after = before | list_to_mask(place.cores)
+        cores = list_to_mask(place.cores)
+        if before & cores or (place.gpus and self.free_gpus[index] & list_to_mask(place.gpus)):
+            raise CantleBug(f"{place} of node {self.nodes[index].name} is given back, but was free")
+        after = before | cores
         self.free_cores[index] = after
         self.by_cores[before.bit_count()] ^= bit
         self.by_cores[after.bit_count()] |= bit
@@ -116,9 +123,7 @@ class Room:
     def fitting(self, needs: Needs) -> int:
         """The nodes, as bits, on which one node's share of `needs` fits now."""
         if needs.whole_nodes:
-            found = self.untouched
-            if needs.cores > 1:
-                found &= _at_least(self.by_cores, needs.cores)
+            found = self.untouched & _at_least(self.by_cores, needs.cores)
         else:
             found = _at_least(self.by_cores, needs.cores)
         if found and needs.gpus:
@@ -127,11 +132,15 @@ class Room:
             found &= self.of_kind.get(needs.kind, 0)
         if found and (needs.memory_mib or needs.named):
             for index in indexes(found):
-                if self.free_memory[index] < needs.memory_mib or any(
-                    self.free_named[index].get(name, 0) < n for name, n in needs.named
-                ):
+                if not self._has_countable(index, needs):
                     found ^= 1 << index
         return found
+
+    def _has_countable(self, index: int, needs: Needs) -> bool:
+        if self.free_memory[index] < needs.memory_mib:
+            return False
+        named = self.free_named[index]
+        return all(named.get(name, 0) >= n for name, n in needs.named)
 
     def place(self, index: int, needs: Needs) -> Place:
         """The place that a task with these needs gets on a node where it fits: the lowest free indexes."""

@@ -21,6 +21,8 @@ from cantle.model import records as r
 from cantle.model.resources import Node
 from cantle.model.study import Limits, Step, Task
 
+_CANCELED = frozenset({Phase.CANCELED})
+
 LOSSES_UNTIL_BLAMED = 3
 """So many nodes may go down under a task before the task is taken for the cause."""
 
@@ -139,6 +141,7 @@ class State:
         self.resumed += 1
         self.stopping = ""
         self.at_once = False
+        self.awaited = 0
         self.to_stop.clear()
         self.being_stopped.clear()
         for task in list(self.running):
@@ -218,6 +221,18 @@ class State:
         self.feasibility_version += 1
         self.version += 1
 
+    def _revived(self, record: r.Revived) -> None:
+        again: dict[int, None] = {}
+        stack = list(record.tasks)
+        while stack:
+            task = stack.pop()
+            if task not in again and self.phases[task] in UNSUCCESSFUL:
+                again[task] = None
+                stack.extend(t for t in self.children[task] or () if self.phases[t] == Phase.SKIPPED)
+        self._revive(list(again))
+        self.feasibility_version += 1
+        self.version += 1
+
     def _describe_anew(self, number: int, row: Task) -> None:
         before = self.tasks[number]
         for parent in (*before.parents, *before.after):
@@ -254,7 +269,7 @@ class State:
             phase = self.phases[task]
             if phase in UNSTARTED:
                 self._end(task, Cause.CANCEL, f"canceled{f' by {record.by}' if record.by else ''}")
-            elif phase in ACTIVE:
+            elif phase in ACTIVE and self.being_stopped.get(task) != "canceled":
                 self.to_stop[task] = "canceled"
         self.version += 1
 
@@ -323,12 +338,15 @@ class State:
             self.version += 1
 
     def _stop(self, record: r.Stop) -> None:
-        self.to_stop.pop(record.task, None)
-        self.being_stopped[record.task] = record.outcome
+        launch = self.running.get(record.task)
+        if launch is not None and launch.attempt == record.attempt:
+            self.to_stop.pop(record.task, None)
+            self.being_stopped[record.task] = record.outcome
 
     def _refuse(self, record: r.Refuse) -> None:
-        self._end(record.task, Cause.REFUSE, record.why)
-        self.version += 1
+        if self.phases[record.task] not in FINAL:
+            self._fail(record.task, Cause.REFUSE, record.why)
+            self.version += 1
 
     # What the rules are made of
 
@@ -356,16 +374,18 @@ class State:
                 found.pop(task, None)
         self.studies[self.study_of_step[step]].in_progress -= 1
         self.ended_at[task] = self.now
+        if launch.restart:
+            self.restart_next.add(task)  # what ended by nobody's fault is tried again as it was
 
     def _judge(self, task: int, ended: r.TaskEnded) -> None:
         """What the end of an attempt means for its task."""
         outcome = ended.outcome
-        asked = self.being_stopped.pop(task, None) or self.to_stop.pop(task, None)
+        asked = {self.being_stopped.pop(task, None), self.to_stop.pop(task, None)}
         if outcome == "done":
             self._done(task)
             return
         self.ended[task] = ended
-        if asked == "canceled" or outcome == "canceled":
+        if "canceled" in asked or outcome == "canceled":
             self._end(task, Cause.CANCEL, "canceled")
         elif outcome == "interrupted":
             self._send_back(task)
@@ -379,6 +399,7 @@ class State:
             self._restart(task)
         elif self.faults.get(task, 0) < self.steps[self.tasks[task].step].retries:
             self.faults[task] = self.faults.get(task, 0) + 1
+            self.restart_next.discard(task)
             self._send_back(task)
         else:
             self._fail(task, Cause.TIME_OUT if outcome == "timeout" else Cause.FAIL, ended.detail or outcome)
@@ -423,7 +444,7 @@ class State:
                     continue
                 if phase in UNSTARTED:
                     self._end(other, Cause.SKIP, f"{name} failed, and --fail-fast was given")
-                elif phase in ACTIVE:
+                elif phase in ACTIVE and other not in self.being_stopped:
                     self.to_stop.setdefault(other, "canceled")
 
     def _end(self, task: int, cause: Cause, why: str) -> None:
@@ -462,7 +483,9 @@ class State:
         self._recount(range(len(self.tasks)))
 
     def _recount(self, tasks: Iterable[int]) -> None:
-        """Count what each waiting task waits for, and make ready those that wait for nothing."""
+        """Count what each waiting task waits for, make ready those that wait for nothing, end those that wait in vain."""
+        may_doom = any(self.totals[phase] for phase in UNSUCCESSFUL)
+        doomed = []
         for number in tasks:
             if self.phases[number] not in UNSTARTED:
                 continue
@@ -478,6 +501,21 @@ class State:
                     self._move(number, Cause.REVIVE)
             elif not blockers:
                 self._ready(number)
+            if blockers and may_doom and (end := self._doom_of(task)):
+                doomed.append((number, *end))
+        for number, cause, why in doomed:
+            self._end(number, cause, why)
+
+    def _doom_of(self, task: Task) -> tuple[Cause, str] | None:
+        """Why the task can never become ready, as those stand that it waits for."""
+        for waits_for, vain in ((task.parents, UNSUCCESSFUL), (task.after, _CANCELED)):
+            for parent in waits_for:
+                phase = self.phases[parent]
+                if phase in vain:
+                    if phase in (Phase.CANCELED, Phase.SKIPPED):
+                        return (Cause.CANCEL if phase == Phase.CANCELED else Cause.SKIP), self.cause_of[parent]
+                    return Cause.SKIP, f"{self.tasks[parent].name} did not succeed"
+        return None
 
     def nodes_alive(self) -> list[Node]:
         """The nodes that are there now."""
@@ -489,6 +527,7 @@ class State:
         r.StudyAdded: _study_added,
         r.TasksAdded: _tasks_added,
         r.StudyChanged: _study_changed,
+        r.Revived: _revived,
         r.LimitsChanged: _limits_changed,
         r.StopAsked: _stop_asked,
         r.CancelAsked: _cancel_asked,

@@ -97,6 +97,12 @@ class StudyChanged(Record, frozen=True, tag=True):
     study: int = 0
 
 
+class Revived(Record, frozen=True, tag=True):
+    """These tasks, which ended without success, get a new chance, and so do those that were skipped for their sake."""
+
+    tasks: list[int]
+
+
 class NodesJoined(Record, frozen=True, tag=True):
     """Nodes came up. They are numbered on from those that joined before."""
 
@@ -204,6 +210,7 @@ Event: TypeAlias = (
     | StudyAdded
     | TasksAdded
     | StudyChanged
+    | Revived
     | NodesJoined
     | NodesAwaited
     | NodeLost

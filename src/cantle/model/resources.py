@@ -109,9 +109,13 @@ def list_to_mask(text: str) -> int:
     """`"0-3,7"` as `0b10001111`. Raises ValueError on anything else than such a list."""
     mask = 0
     for part in text.split(",") if text else ():
-        first, _, last = part.partition("-")
-        low, high = int(first), int(last or first)
-        if low < 0 or high < low:
+        first, dash, last = part.partition("-")
+        if not dash:
+            last = first
+        if not (first.isascii() and first.isdigit() and last.isascii() and last.isdigit()):
+            raise ValueError(f"not a list of indexes: {text!r}")
+        low, high = int(first), int(last)
+        if high < low:
             raise ValueError(f"not a list of indexes: {text!r}")
         mask |= (1 << high + 1) - (1 << low)
     return mask

@@ -100,7 +100,8 @@ class SimulatedWorld:
             self._launch(decision)
         elif type(decision) is Stop:
             outcome: Outcome = decision.outcome
-            self.put(TaskEnded(decision.time + self.grace_s, decision.task, decision.attempt, outcome))
+            grace_s = 0.0 if decision.at_once else self.grace_s
+            self.put(TaskEnded(decision.time + grace_s, decision.task, decision.attempt, outcome))
         elif type(decision) is Refuse:
             self.put(TimePassed(decision.time))
 
