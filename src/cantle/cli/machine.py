@@ -111,8 +111,10 @@ def this_machine(cores: int | None, gpus: int | None, memory: str | None, grace:
             mib = memory_mib(memory)
         except ValueError as problem:
             raise click.BadParameter(str(problem), param_hint="--memory") from problem
+    allocation = LocalAllocation(cores=cores, gpus=gpus, memory_mib=mib)
+    allocation.prepare()
     return Machine(
-        LocalAllocation(cores=cores, gpus=gpus, memory_mib=mib),
+        allocation,
         lambda inbox, layout, hide_gpus: ProcessEngine(
             inbox,
             str(layout.directory),

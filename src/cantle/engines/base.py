@@ -26,11 +26,11 @@ class Engine(Protocol):
     def remove_node(self, index: int) -> None:
         """Use this node no more: end what still runs there, close its channel."""
 
-    def launch(self, launch: Launch, command: Command) -> None:
-        """Start the attempt on its places."""
+    def launch(self, launch: Launch, command: Command, walltime_s: float = 0.0, memory_mib: int = 0) -> None:
+        """Start the attempt on its places. It is ended when it passes its walltime or its memory (0: no bound)."""
 
     def stop(self, stop: Stop) -> None:
-        """End the attempt (TERM, grace, KILL); its `TaskEnded` bears the stop's outcome."""
+        """End the attempt (TERM, grace, KILL; `at_once`: KILL); its `TaskEnded` bears the stop's outcome."""
 
     def flush(self) -> None:
         """Send what has been gathered since the last flush: once a turn of the loop, so that messages go in batches."""

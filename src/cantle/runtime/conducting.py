@@ -20,7 +20,6 @@ import msgspec
 from cantle import __version__
 from cantle.allocations.base import Allocation
 from cantle.core.decide import Decider
-from cantle.core.mend import fill_gaps
 from cantle.core.phases import Phase
 from cantle.core.state import State
 from cantle.engines.base import Engine
@@ -46,6 +45,8 @@ from cantle.store.requests import Requests
 
 HEARTBEAT_S = 10.0
 REQUESTS_S = 0.25
+SYNC_S = 0.02
+"""Syncs are asked for at most so often: each wakes a thread. The loop turns often enough even when nothing happens."""
 TASKS_PER_RECORD = 1000
 RUNNERS_PATIENCE_S = 15.0
 
@@ -109,12 +110,14 @@ class Conductor:
     def _housekeeping(self) -> Observer:
         """What has to be done now and then while the loop turns."""
         requests = Requests(self.layout.directory)
-        heartbeat = asked = monotonic()
+        heartbeat = asked = synced = monotonic()
 
         def observe(_state: State) -> None:
-            nonlocal heartbeat, asked
-            self.journal.sync()
+            nonlocal heartbeat, asked, synced
             now = monotonic()
+            if now - synced >= SYNC_S:
+                synced = now
+                self.journal.sync()
             if now - asked >= REQUESTS_S:
                 asked = now
                 for event in requests.poll():
@@ -230,6 +233,8 @@ def replay(layout: Layout, note: Callable[[str], None] = lambda _: None) -> Stat
     contents = read(layout.journal)
     records = list(contents)
     damaged = bool(contents.damaged)
+    if damaged:
+        from cantle.core.mend import fill_gaps
     for stretch in contents.damaged:
         note(f"{layout.journal}: {stretch}; what it held is lost, and is done again where needed")
     for record in records:

@@ -65,7 +65,8 @@ class RealWorld:
                     )
                 )
                 return
-            self.engine.launch(decision, command)
+            step = self.state.step_of(decision.task)
+            self.engine.launch(decision, command, step.walltime_s, step.needs.memory_mib)
         elif type(decision) is Stop:
             self.engine.stop(decision)
 
