@@ -14,6 +14,12 @@ from cantle.report.wording import printable
 
 FAILURES = (Phase.FAILED, Phase.TIMEDOUT)
 _INDENT = "    "
+_OUTCOMES = {
+    "timeout": "it ran into its walltime",
+    "memory": "it used more memory than it asked for",
+    "unstartable": "it could not be started",
+}
+"""What to say of an end about which its record says nothing more."""
 
 
 class Failure(NamedTuple):
@@ -57,12 +63,19 @@ def failure_of(state: State, task: int, directory: Path | str) -> Failure:
             again = f"cantle explain {typed(directory)} {shlex.quote(row.name)}"
     else:
         again = f"cd {typed(workspace)} && {_shell_of(Path(workspace, script))} {shlex.quote(f'./{script}')}"
-    return Failure(task, row.name, state.phases[task], reason, detail, workspace, again)
+    # Names of tasks without a workspace are mere numbers; what they stand for is in the parameters.
+    name = row.name if workspace or not row.params else f"{row.name} ({row.params})"
+    return Failure(task, name, state.phases[task], reason, detail, workspace, again)
 
 
 def why(state: State, task: int) -> tuple[str, list[str]]:
     """The reason in one line, and the lines that its detail adds."""
-    first, *rest = printable(state.cause_of.get(task, "")).split("\n") or [""]
+    first, *rest = printable(state.cause_of.get(task, "")).split("\n")
+    ended = state.ended.get(task)
+    if ended is not None and first in ("", ended.outcome):
+        first = _OUTCOMES.get(ended.outcome, ended.outcome)
+        if ended.outcome == "failed" and (ended.exit_code or ended.signal):
+            first = f"signal {ended.signal}" if ended.signal else f"exit code {ended.exit_code}"
     return first.rstrip(":") or "no reason is known", [line for line in rest if line.strip()]
 
 

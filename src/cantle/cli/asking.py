@@ -1,0 +1,213 @@
+"""`cantle cancel`, `update`: what one may ask of the conductor of a run, from any shell that sees its directory."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cantle.cli.naming import DIRECTORY, complete_task
+
+if TYPE_CHECKING:
+    from cantle.model.records import AnyRecord
+    from cantle.report.loading import Run
+
+ANSWER_S = 5.0
+_PAUSE_S = 0.05
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  cantle cancel out                    end the whole run; asks first
+  cantle cancel out -y                 ... does not ask
+  cantle cancel out 'run-sim_*' post   these tasks, and those that need them
+  cantle cancel -y runs/*              several runs
+
+What was canceled gets a new chance when the run is resumed.
+Exit status: 0 when all runs took note, 1 otherwise.""",
+)
+@click.argument("directory", metavar="DIR", type=DIRECTORY)
+@click.argument("tasks", metavar="[TASK]...", nargs=-1, shell_complete=complete_task)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+def cancel(directory: Path, tasks: tuple[str, ...], yes: bool) -> int:
+    """Cancel the run in DIR, or some of its tasks: by name, pattern, step or beginning of the name.
+
+    Running tasks are ended (TERM, then KILL). Tasks that need them are canceled as well; others go on.
+    """
+    from cantle.errors import CantleError
+    from cantle.report.loading import load
+    from cantle.store.layout import Layout
+
+    more = [Path(word) for word in tasks if Layout(word).exists()]
+    names = [word for word in tasks if not Layout(word).exists()]
+    if more and names:
+        raise click.UsageError(f"name tasks of one run only: {more[0]} is a run, {names[0]!r} is not")
+    code = 0
+    for place in (directory, *more):
+        try:
+            _cancel(load(place), names, yes)
+        except CantleError as problem:
+            print(f"cantle: {problem}", file=sys.stderr)
+            code = problem.exit_code
+    return code
+
+
+def _cancel(run: Run, names: list[str], yes: bool) -> None:
+    from time import time
+
+    from cantle.core.phases import FINAL
+    from cantle.errors import RequestError
+    from cantle.model.records import CancelAsked
+    from cantle.model.resources import count
+    from cantle.report.naming import find_tasks
+    from cantle.store.requests import ask
+
+    _require_listener(run, "cancel")
+    state = run.state
+    if names:
+        named = sorted({task for name in names for task in find_tasks(state, name)})
+        concerned = [task for task in named if state.phases[task] not in FINAL]
+        if not concerned:
+            told = "it is" if len(named) == 1 else f"all {len(named):,} of them are"
+            raise RequestError(f"there is nothing to cancel: {told} over already")
+        what = state.tasks[concerned[0]].name if len(concerned) == 1 else count(len(concerned), "task")
+    else:
+        concerned = [task for task, phase in enumerate(state.phases) if phase not in FINAL]
+        what = f"the run {run.name}, {count(len(concerned), 'task')} of which {_are(len(concerned))} not over"
+    running = sum(task in state.running for task in concerned)
+    if running:
+        what += f" ({running:,} running)"
+    if not yes:
+        if not sys.stdin.isatty():
+            raise RequestError("nobody can be asked here whether you mean it; say so with -y")
+        if not click.confirm(f"Cancel {what}?"):
+            raise RequestError("nothing was canceled")
+    wish = CancelAsked(time(), concerned if names else None, _me())
+    ask(run.directory, wish)
+    if _answered(run, lambda record: isinstance(record, CancelAsked) and record.tasks == wish.tasks):
+        click.echo(f"canceled: {what}")
+    else:
+        _not_answered(run)
+
+
+def _are(n: int) -> str:
+    return "is" if n == 1 else "are"
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  cantle update out --throttle 4       at most 4 tasks at once from now on; running ones go on
+  cantle update out --rlimit 0         restart tasks that time out as often as it takes
+  cantle update out                    show the limits in force
+
+Exit status: 0 when the run took note, 1 otherwise.""",
+)
+@click.argument("directories", metavar="DIR...", nargs=-1, required=True, type=DIRECTORY)
+@click.option("--throttle", type=click.IntRange(min=0), metavar="N", help="Most tasks at once (0: no bound).")
+@click.option(
+    "--rlimit", type=click.IntRange(min=0), metavar="N", help="Most restarts of a task that timed out (0: no bound)."
+)
+@click.option("--sleep", type=click.FloatRange(min=0), metavar="S", help="Accepted without effect: nothing is polled.")
+def update(directories: tuple[Path, ...], throttle: int | None, rlimit: int | None, sleep: float | None) -> int:
+    """Change the limits of the runs in the directories while they go on."""
+    from cantle.errors import CantleError
+    from cantle.report.loading import load
+
+    if sleep is not None:
+        print("cantle: --sleep has no effect: Cantle does not poll", file=sys.stderr)
+    code = 0
+    for directory in directories:
+        try:
+            _update(load(directory), throttle, rlimit)
+        except CantleError as problem:
+            print(f"cantle: {problem}", file=sys.stderr)
+            code = problem.exit_code
+    return code
+
+
+def _update(run: Run, throttle: int | None, rlimit: int | None) -> None:
+    from time import time
+
+    from msgspec.structs import replace
+
+    from cantle.errors import RequestError
+    from cantle.model.records import LimitsChanged
+    from cantle.store.requests import ask
+
+    if not run.state.studies:
+        raise RequestError(f"the study of the run in {run.directory} is not written down yet")
+    limits = run.state.studies[0].limits
+    if throttle is not None:
+        limits = replace(limits, throttle=throttle)
+    if rlimit is not None:
+        limits = replace(limits, rlimit=rlimit)
+    told = f"{run.name}: throttle {limits.throttle or 'unbounded'}, rlimit {limits.rlimit or 'unbounded'}"
+    if limits == run.state.studies[0].limits:
+        click.echo(told)
+        return
+    _require_listener(run, "update")
+    ask(run.directory, LimitsChanged(time(), limits))
+    if _answered(run, lambda record: isinstance(record, LimitsChanged) and record.limits == limits):
+        click.echo(told)
+    else:
+        _not_answered(run)
+
+
+def _require_listener(run: Run, verb: str) -> None:
+    """Raise RequestError when nobody would hear a request."""
+    from cantle.errors import RequestError
+    from cantle.report.failures import typed
+    from cantle.report.loading import OVER, Condition
+
+    if run.condition in OVER:
+        raise RequestError(f"there is nothing to {verb}: the run in {typed(run.directory)} is over")
+    if run.condition == Condition.DEAD:
+        raise RequestError(
+            f"there is nothing to {verb}: the conductor of the run in {typed(run.directory)} is dead, "
+            "and nothing of it runs until somebody resumes it"
+        )
+
+
+def _answered(run: Run, is_answer: Callable[[AnyRecord], bool]) -> bool:
+    """Whether the conductor wrote down soon that it heard the request."""
+    from time import monotonic, sleep
+
+    deadline = monotonic() + ANSWER_S
+    while monotonic() < deadline:
+        if any(map(is_answer, run.refresh())):
+            return True
+        if run.conductor is None:
+            return False
+        sleep(_PAUSE_S)
+    return False
+
+
+def _not_answered(run: Run) -> None:
+    from cantle.errors import MachineError
+    from cantle.report.loading import OVER
+
+    if run.condition in OVER:
+        click.echo("the run ended before it heard the request")
+        return
+    if run.conductor is None:
+        raise MachineError("the conductor died before it heard the request")
+    raise MachineError(
+        f"the conductor (pid {run.conductor.pid} on host {run.conductor.host}) has not answered within {ANSWER_S:g} s; "
+        "the request lies in its directory, and it may hear it yet"
+    )
+
+
+def _me() -> str:
+    import os
+    from getpass import getuser
+
+    try:
+        name = getuser()
+    except (OSError, KeyError):
+        name = str(os.getuid())
+    return f"{name}@{os.uname().nodename}"

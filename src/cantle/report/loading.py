@@ -1,0 +1,145 @@
+"""What is known of a run from its directory, and is anybody at work on it?
+
+A run is its journal folded into a state, as in the conductor itself; nothing here writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from pathlib import Path
+from time import time
+
+from cantle.core.phases import Phase
+from cantle.core.state import State
+from cantle.errors import RequestError
+from cantle.model.records import AnyRecord, RunResumed
+from cantle.store.journal import Follower, follow, read
+from cantle.store.layout import Layout
+from cantle.store.lock import Holder, holder
+from cantle.store.reading import JournalContents
+
+
+class Condition(Enum):
+    """How a run stands, as one word."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    DEAD = "dead"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELED = "canceled"
+    STOPPED = "stopped"
+
+
+OVER = frozenset({Condition.DONE, Condition.FAILED, Condition.CANCELED, Condition.STOPPED})
+
+
+class Run:
+    """A run as its directory tells it. `refresh` brings it up to date."""
+
+    def __init__(self, layout: Layout) -> None:
+        """Use `load`."""
+        self.layout = layout
+        self.state = State()
+        self.conductor: Holder | None = None
+        self.damage: list[str] = []
+        self.since = 0.0
+        """When the run began or was last resumed, in seconds since the epoch."""
+        self._follower: Follower | None = None
+        self._restarts = 0
+        self._mending = False
+
+    @property
+    def directory(self) -> Path:
+        """The run's directory, absolute."""
+        return self.layout.directory
+
+    @property
+    def name(self) -> str:
+        """The study's name."""
+        return self.state.studies[0].added.name if self.state.studies else self.directory.name
+
+    @property
+    def now(self) -> float:
+        """The present for a run that goes on, its last moment for one that does not. Seconds since the epoch."""
+        return max(self.state.now, time()) if self.conductor is not None else self.state.now
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been at work since it began or was resumed."""
+        return max(0.0, self.now - self.since)
+
+    @property
+    def condition(self) -> Condition:
+        """How the run stands."""
+        state = self.state
+        if not state.studies or not state.finished:
+            if self.conductor is None:
+                return Condition.DEAD
+            if not state.studies:
+                return Condition.STARTING
+            return Condition.STOPPING if state.stopping else Condition.RUNNING
+        if state.succeeded:
+            return Condition.DONE
+        if state.stopping:
+            return Condition.STOPPED
+        return Condition.CANCELED if state.totals[Phase.CANCELED] else Condition.FAILED
+
+    @property
+    def exit_code(self) -> int:
+        """What the run itself ended with, as in Maestro's foreground mode. Only when it is over."""
+        from cantle.runtime.conducting import exit_code
+
+        return exit_code(self.state)
+
+    def refresh(self) -> list[AnyRecord]:
+        """Take in what has happened since, and return it. Raises JournalError when the journal cannot be read.
+
+        The first call, which is `load`'s, returns nothing: that would be the whole journal.
+        """
+        # First whether a conductor lives, then what it wrote: the other way round one that ends between the two
+        # questions would look as if it had died.
+        self.conductor = holder(self.layout.lock)
+        if self._follower is None:
+            contents = read(self.layout.journal)
+            self._fold(contents, contents)
+            self._follower = follow(self.layout.journal, after=contents)
+            self.damage = [str(stretch) for stretch in contents.damaged]
+            return []
+        known = len(self._follower.damaged)
+        records = self._follower.poll()
+        if self._follower.restarts != self._restarts:
+            self._restarts = self._follower.restarts
+            self.state, self._mending, self.damage, known = State(), False, [], 0
+        new = self._follower.damaged[known:]
+        self.damage += [str(stretch) for stretch in new]
+        self._mending = self._mending or bool(new)
+        self._fold(records)
+        return records
+
+    def _fold(self, records: Iterable[AnyRecord], contents: JournalContents | None = None) -> None:
+        for record in records:
+            if self._mending or (contents is not None and contents.damaged):
+                self._mending = True
+                self._bridge(record)
+            if type(record) is RunResumed or not self.since:
+                self.since = record.time
+            self.state.apply(record)
+
+    def _bridge(self, record: AnyRecord) -> None:
+        from cantle.core.mend import fill_gaps
+
+        for missing in fill_gaps(self.state, record):
+            self.state.apply(missing)
+
+
+def load(directory: Path | str) -> Run:
+    """The run in a directory. Raises RequestError when there is none, JournalError when its journal cannot be read."""
+    layout = Layout(directory)
+    if not layout.directory.exists():
+        raise RequestError(f"there is no directory {layout.directory}")
+    run = Run(layout.require())
+    run.refresh()
+    return run
