@@ -1,0 +1,242 @@
+"""Does a real run survive what kills it? Real processes, real signals, a real full disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from cantle.model.records import Launch, RunResumed, TaskEnded
+from cantle.store.journal import read
+
+pytestmark = pytest.mark.real
+
+CANTLE = [sys.executable, "-m", "cantle"]
+
+
+def start(*words: str, cwd: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([*CANTLE, *words], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def cantle(*words: str, cwd: Path, timeout: float = 60) -> tuple[int, str]:
+    done = subprocess.run(
+        [*CANTLE, *words], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout, check=False
+    )
+    return done.returncode, done.stdout.decode(errors="replace")
+
+
+def wait_until(true: object, seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():  # type: ignore[operator]
+        assert time.monotonic() < deadline, "it did not come true in time"
+        time.sleep(0.01)
+
+
+def processes_with(word: str) -> list[int]:
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if word.encode() in Path(f"/proc/{pid}/cmdline").read_bytes() and int(pid) != os.getpid():
+                found.append(int(pid))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.slow
+def test_fifty_kills_of_the_conductor_lose_nothing_and_repeat_nothing_that_was_finished(tmp_path: Path) -> None:
+    chance = random.Random(20240)
+    ran = tmp_path / "ran.txt"
+    command = f"sleep 0.0{{}}; echo {{#}} >> {ran}"
+    values = [str(chance.randint(1, 4)) for _ in range(1200)]
+    (tmp_path / "values").write_text("\n".join(values) + "\n")
+    first = ["map", command, "--lines", "values", "-o", "out", "-q", "--cores", "4"]
+    kills = 0
+    words = first
+    while kills < 50:
+        conductor = start(*words, cwd=tmp_path)
+        if words is first:
+            wait_until((tmp_path / "out/.cantle/journal.jsonl").exists)
+        time.sleep(chance.uniform(0.05, 0.5))
+        if conductor.poll() is not None:
+            break
+        conductor.send_signal(signal.SIGKILL)
+        conductor.communicate()
+        kills += 1
+        words = ["resume", "out", "-q", "--cores", "4"]
+    code, told = cantle("resume", "out", "-q", "--cores", "4", cwd=tmp_path, timeout=120)
+    assert code == 0, told
+    assert kills == 50, "the run ended before it was killed fifty times"
+
+    attempts: Counter[int] = Counter()
+    done: dict[int, int] = {}
+    for record in read(tmp_path / "out/.cantle/journal.jsonl"):
+        if isinstance(record, Launch):
+            assert record.task not in done, "a finished task was launched again"
+            attempts[record.task] += 1
+        elif isinstance(record, TaskEnded) and record.outcome == "done":
+            assert record.task not in done, "a task finished twice"
+            done[record.task] = record.attempt
+    assert set(done) == set(range(len(values))), "every task finished"
+    names = Counter(int(line) - 1 for line in ran.read_text().split())
+    assert set(names) == set(done), "every finished task did its work"
+    for task, times in names.items():
+        assert times <= attempts[task], "the work was done more often than the task was started"
+    once = [task for task in done if attempts[task] == 1]
+    assert len(once) > 1000
+    assert all(names[task] == 1 for task in once)
+
+
+def test_o34_results_of_tasks_that_ended_while_the_conductor_was_dead_count(tmp_path: Path) -> None:
+    conductor = start("map", "sleep 6; date >> ran.txt # {}", "--range", "1-4", "--cores", "4", "-o", "out", cwd=tmp_path)
+    wait_until(lambda: len(processes_with("sleep 6; date")) >= 4)
+    conductor.send_signal(signal.SIGKILL)
+    conductor.communicate()
+    wait_until(lambda: not processes_with("sleep 6; date"), 10)
+    code, told = cantle("resume", "out", cwd=tmp_path)
+    assert code == 0, told
+    assert len((tmp_path / "ran.txt").read_text().splitlines()) == 4
+
+
+def test_a_kill_leaves_no_process_behind_however_it_was_detached(tmp_path: Path) -> None:
+    mark = f"7{random.randrange(10**6):06d}"
+    command = f"(setsid sleep {mark} &) ; nohup sleep {mark} & sleep {mark}"
+    conductor = start("map", command + " # {}", "--range", "1-2", "--cores", "2", "-o", "out", cwd=tmp_path)
+    wait_until(lambda: len(processes_with(f"sleep\0{mark}")) == 6)
+    conductor.send_signal(signal.SIGKILL)
+    conductor.communicate()
+    wait_until(lambda: not processes_with(mark), 10)
+
+
+def test_ctrl_c_once_ends_in_order_and_says_how_to_resume(tmp_path: Path) -> None:
+    command = "trap 'echo bye > bye.{}; exit 1' TERM; sleep 30 & wait"
+    conductor = start("map", command, "--range", "1-8", "--cores", "2", "-o", "out", cwd=tmp_path)
+    wait_until(lambda: len(processes_with("sleep\x0030")) == 2)
+    time.sleep(0.2)
+    began = time.monotonic()
+    conductor.send_signal(signal.SIGINT)
+    told = conductor.communicate(timeout=20)[0].decode()
+    assert time.monotonic() - began < 5
+    assert conductor.returncode == 3, told
+    assert "cantle resume" in told
+    assert sorted(p.name for p in tmp_path.glob("bye.*")) == ["bye.1", "bye.2"]
+    ends = [r for r in read(tmp_path / "out/.cantle/journal.jsonl") if isinstance(r, TaskEnded)]
+    assert [r.outcome for r in ends] == ["interrupted", "interrupted"]
+
+
+def test_ctrl_c_twice_ends_at_once(tmp_path: Path) -> None:
+    command = "trap '' TERM; while :; do sleep 0.1; done # {}"
+    conductor = start("map", command, "--range", "1-2", "--cores", "2", "--grace", "60", "-o", "out", cwd=tmp_path)
+    wait_until(lambda: len(processes_with("trap '' TERM; while")) >= 2)
+    time.sleep(0.3)
+    conductor.send_signal(signal.SIGINT)
+    time.sleep(1)
+    assert conductor.poll() is None, "tasks that ignore TERM are given their grace"
+    conductor.send_signal(signal.SIGINT)
+    told = conductor.communicate(timeout=10)[0].decode()
+    assert conductor.returncode == 3, told
+    assert not processes_with("trap '' TERM; while")
+
+
+def test_a_second_conductor_is_kept_out_and_told_who_is_at_work(tmp_path: Path) -> None:
+    conductor = start("map", "sleep 30 # {}", "--range", "1-1", "-o", "out", cwd=tmp_path)
+    try:
+        wait_until(lambda: processes_with("sleep 30 # 1") or processes_with("sleep\x0030"))
+        code, told = cantle("resume", "out", cwd=tmp_path)
+        assert code == 1
+        assert str(conductor.pid) in told
+        assert "another conductor" in told
+    finally:
+        conductor.send_signal(signal.SIGINT)
+        conductor.communicate(timeout=20)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path):
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small disk needs root")
+    place = tmp_path / "disk"
+    place.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", place], check=False).returncode:
+        pytest.skip("tmpfs cannot be mounted here")
+    yield place
+    subprocess.run(["umount", "-l", place], check=True)
+
+
+def test_a_full_disk_is_told_clearly_and_resume_works_once_there_is_room(small_disk: Path, tmp_path: Path) -> None:
+    filler = small_disk / "filler"
+    ran = tmp_path / "ran.txt"
+    command = f"if [ {{}} = 40 ]; then dd if=/dev/zero of={filler} bs=4096; fi 2>/dev/null; echo {{}} >> {ran}"
+    out = str(small_disk / "out")
+    code, told = cantle("map", command, "--range", "1-3000", "--cores", "1", "-q", "-o", out, cwd=tmp_path)
+    assert code == 1, told
+    assert "no space is left" in told
+    assert f"cantle resume {out}" in told
+    assert "Traceback" not in told
+    filler.unlink()
+    subprocess.run(["mount", "-o", "remount,size=20m", small_disk], check=True)
+    code, told = cantle("resume", out, "--cores", "1", "-q", cwd=tmp_path)
+    assert code == 0, told
+    attempts: Counter[int] = Counter()
+    for record in read(f"{out}/.cantle/journal.jsonl"):
+        if isinstance(record, Launch):
+            attempts[record.task] += 1
+    names = Counter(int(line) - 1 for line in ran.read_text().split())
+    assert set(names) == set(range(3000))
+    assert all(times <= max(1, attempts[task]) + 1 for task, times in names.items())
+
+
+def test_a_read_only_directory_is_told_clearly(small_disk: Path, tmp_path: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    code, told = cantle("map", "true {}", "--range", "1-2", "-o", str(small_disk / "out"), cwd=tmp_path)
+    assert code == 1
+    assert "read-only" in told
+    assert "Traceback" not in told
+
+
+def test_resuming_with_an_edited_study_runs_what_changed_and_what_follows(tmp_path: Path) -> None:
+    study = """description: {{name: edited, description: d}}
+study:
+- {{name: a, description: d, run: {{cmd: 'echo a >> {ran}'}}}}
+- {{name: b, description: d, run: {{cmd: 'echo {b} >> {ran}', depends: [a]}}}}
+- {{name: c, description: d, run: {{cmd: 'echo c >> {ran}', depends: [b]}}}}
+- {{name: d, description: d, run: {{cmd: 'echo d >> {ran}', depends: [a]}}}}
+"""
+    ran = tmp_path / "ran.txt"
+    file = tmp_path / "study.yaml"
+    file.write_text(study.format(ran=ran, b="b"))
+    assert cantle("run", "study.yaml", "-o", "out", cwd=tmp_path)[0] == 0
+    file.write_text(study.format(ran=ran, b="better"))
+    assert cantle("resume", "out", cwd=tmp_path)[0] == 0
+    assert Counter(ran.read_text().split()) == Counter("abcd")
+    code, told = cantle("resume", "out", "--study", "study.yaml", cwd=tmp_path)
+    assert code == 0, told
+    assert Counter(ran.read_text().split()) == Counter(["a", "b", "better", "c", "c", "d"])
+    file.write_text(study.format(ran=ran, b="better").replace("name: d,", "name: e,"))
+    code, told = cantle("resume", "out", "--study", "study.yaml", cwd=tmp_path)
+    assert code == 1
+    assert "other tasks" in told
+
+
+def test_json_tells_each_end_and_a_summary(tmp_path: Path) -> None:
+    code, told = cantle("map", "exit {}", "0", "1", "--json", "-o", "out", cwd=tmp_path)
+    assert code == 2
+    objects = [json.loads(line) for line in told.splitlines()]
+    assert len(objects) == 3
+
+
+def test_resume_counts_its_own_beginnings(tmp_path: Path) -> None:
+    assert cantle("map", "test -e flag # {}", "--range", "1-1", "-o", "out", cwd=tmp_path)[0] == 2
+    assert cantle("resume", "out", "--keep-failed", cwd=tmp_path)[0] == 2
+    (tmp_path / "flag").touch()
+    assert cantle("resume", "out", cwd=tmp_path)[0] == 0
+    resumed = [r for r in read(tmp_path / "out/.cantle/journal.jsonl") if isinstance(r, RunResumed)]
+    assert [r.retry for r in resumed] == [False, True]
