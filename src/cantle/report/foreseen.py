@@ -1,0 +1,134 @@
+"""What does a simulation say, as a page of text or for programs?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from cantle.core.phases import Phase
+from cantle.model.resources import Needs, Node, count
+from cantle.report.failures import FAILURES, failed_tasks, why
+from cantle.report.forecast import Forecast
+from cantle.report.wording import counted, duration, printable
+
+MOST_FAILURES = 10
+
+
+class StepTimes(msgspec.Struct):
+    """When a step's tasks ran, in seconds since the start; `mean_s` of those that were done."""
+
+    name: str
+    tasks: int
+    done: int
+    needs: str
+    mean_s: float
+    core_s: float
+    first_s: float
+    last_s: float
+
+
+def step_times(forecast: Forecast) -> list[StepTimes]:
+    """A row for each step's name, in the order of the study."""
+    state = forecast.state
+    rows: dict[str, StepTimes] = {}
+    needs: dict[str, list[Needs]] = {}
+    for number, task in enumerate(state.tasks):
+        step = state.steps[task.step]
+        row = rows.get(step.name)
+        if row is None:
+            row = rows[step.name] = StepTimes(step.name, 0, 0, "", 0.0, 0.0, float("inf"), 0.0)
+            needs[step.name] = []
+        if step.needs not in needs[step.name]:
+            needs[step.name].append(step.needs)
+        row.tasks += 1
+        if state.phases[number] == Phase.DONE:
+            began, ended = state.launched_at[number], state.ended_at[number]
+            row.done += 1
+            row.core_s += (ended - began) * step.needs.area
+            row.mean_s += ended - began
+            row.first_s = min(row.first_s, began)
+            row.last_s = max(row.last_s, ended)
+    for row in rows.values():
+        kinds = sorted(needs[row.name], key=lambda need: need.area)
+        row.needs = str(kinds[0]) if len(kinds) == 1 else f"{kinds[0]} to {kinds[-1]}"
+        row.mean_s = row.mean_s / row.done if row.done else 0.0
+        row.first_s = row.first_s if row.done else 0.0
+    return list(rows.values())
+
+
+def page(forecast: Forecast, nodes: list[Node], default_s: float) -> Iterator[str]:
+    """The page, line by line."""
+    state = forecast.state
+    name = printable(state.studies[0].added.name)
+    where = str(nodes[0]) if len(nodes) == 1 else f"{len(nodes):,} nodes with {count(forecast.cores, 'core')}"
+    yield f"{name}: {count(len(state.tasks), 'task')}, simulated on {where}"
+    ratio = "" if forecast.ratio is None else f", {forecast.ratio:.2f} times the lower bound"
+    yield f"  ends after    {duration(forecast.end_s)}{ratio}"
+    yield (
+        f"  lower bound   {duration(forecast.bound_s)}: the longest chain takes "
+        f"{duration(forecast.critical_path_s)}, the work spread evenly over the cores "
+        f"{duration(forecast.area_core_s / forecast.cores)}"
+    )
+    yield f"  cores in use  {100 * forecast.utilisation:.1f} %"
+    yield f"  tasks         {counted(state.totals)}"
+    if forecast.guessed:
+        yield (
+            f"  note          {count(forecast.guessed, 'task')} without an estimate: taken for "
+            f"{duration(default_s)} each (--default-estimate)"
+        )
+    yield ""
+    yield from _table(forecast)
+    failed = failed_tasks(state, MOST_FAILURES)
+    if failed:
+        yield ""
+    for task in failed:
+        yield f"failed: {printable(state.tasks[task].name)}: {why(state, task)[0]}"
+    total = sum(state.totals[phase] for phase in FAILURES)
+    if total > len(failed):
+        yield f"... and {total - len(failed):,} more"
+
+
+def _table(forecast: Forecast) -> Iterator[str]:
+    head = ("step", "tasks", "done", "each", "mean", "core time", "from", "to")
+    table = [head] + [
+        (
+            printable(row.name),
+            f"{row.tasks:,}",
+            f"{row.done:,}",
+            row.needs,
+            *(
+                (duration(row.mean_s), duration(row.core_s), duration(row.first_s), duration(row.last_s))
+                if row.done
+                else ("-", "-", "-", "-")
+            ),
+        )
+        for row in step_times(forecast)
+    ]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for cells in table:
+        yield "  ".join(
+            cell.ljust(width) if index in (0, 3) else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ).rstrip()
+
+
+def forecast_object(forecast: Forecast, nodes: list[Node]) -> dict[str, object]:
+    """The page for programs. Seconds and core-seconds."""
+    state = forecast.state
+    return {
+        "study": state.studies[0].added.name,
+        "nodes": len(nodes),
+        "cores": forecast.cores,
+        "tasks": len(state.tasks),
+        "end_s": forecast.end_s,
+        "bound_s": forecast.bound_s,
+        "critical_path_s": forecast.critical_path_s,
+        "area_core_s": forecast.area_core_s,
+        "ratio": forecast.ratio,
+        "utilisation": forecast.utilisation,
+        "without_estimate": forecast.guessed,
+        "counts": {phase.name.lower(): state.totals[phase] for phase in Phase if state.totals[phase]},
+        "steps": [msgspec.to_builtins(row) for row in step_times(forecast)],
+        "failed": [{"task": state.tasks[task].name, "reason": why(state, task)[0]} for task in failed_tasks(state)],
+    }
