@@ -269,14 +269,14 @@ class _Reader:
 
 def warn_of_near_misses(plans: list[StepPlan], known: list[str], findings: Findings) -> None:
     """Note tokens that nobody knows but that look much like a known one: the shell would run them as commands."""
-    from difflib import get_close_matches
-
     for plan in plans:
         for text in (plan.cmd, plan.restart):
             for name in TOKEN.findall(text):
                 stem, _, tail = name.partition(".")
                 strange = name not in known and not (stem in known and tail in ("label", "name"))
                 if strange and re.fullmatch(r"[A-Z][A-Z0-9_]{2,}(\.\w+)?", name):
+                    from difflib import get_close_matches
+
                     near = get_close_matches(stem, known, n=1, cutoff=0.6)
                     if near:
                         what = f"$({name}) is no name of this study, so the shell runs it as a command; is $({near[0]}) meant?"

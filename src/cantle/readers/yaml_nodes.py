@@ -105,6 +105,10 @@ class _Builder:
         text = node.value
         if node.tag.endswith((":int", ":float")) and ":" in text and _SEXAGESIMAL.fullmatch(text):
             return Item(text, line, text)
+        if node.tag.endswith(":str"):
+            return Item(text, line, text)
+        if node.tag.endswith(":int") and text.isdecimal() and (text[0] != "0" or text == "0"):
+            return Item(int(text), line, text)
         try:
             return Item(self.loader.construct_object(node), line, text)
         except (yaml.YAMLError, ValueError) as error:
