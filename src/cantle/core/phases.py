@@ -3,10 +3,12 @@
                      ┌──────────────── send back ───────────────┐
     WAITING ─unblock→ READY ─launch→ LAUNCHED ─start→ RUNNING ──┤
        │                │                └────────┬─────┘       └→ READY (retry, restart, lost node, stop)
-       └─── skip, cancel, refuse ───→             └→ DONE, FAILED, TIMEDOUT, CANCELED
+       └────────┬───────┘                         └─ succeed, fail, time out, cancel → DONE, FAILED, TIMEDOUT, CANCELED
+                └─ skip, cancel, refuse → SKIPPED, CANCELED, FAILED
 
 SKIPPED is what becomes of tasks whose parents failed. A final phase other than DONE can be left by `revive` alone, when a
-run is resumed; DONE by `redo` alone, when the user changed the study and asked for it.
+run is resumed; DONE by `redo` alone, when the user changed the study and asked for it. Both lead to WAITING, where what the
+task waits for is counted anew; for that, `revive` takes a task there from READY, too.
 """
 
 from __future__ import annotations
