@@ -52,6 +52,7 @@ Examples:
   cantle validate study.yaml --pgen generator.py --pargs SIZE:10
   cantle validate study.yaml --json | jq .problems
 
+\b
 Exit status: 0 when all files are good, 1 otherwise.""",
 )
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=STUDY)
@@ -165,12 +166,14 @@ def _edges(study: Study) -> int:
 Examples:
   cantle simulate study.yaml                          on this machine's cores
   cantle simulate study.yaml --nodes 10x8             on ten nodes of 8 cores
-  cantle simulate study.yaml --nodes 2x64:4,10x8      ... of two sorts, one with 4 GPUs
+  cantle simulate study.yaml --nodes 2x64:4,10x8      two sorts, one with 4 GPUs
   cantle simulate montage.json --cores 8 --jitter 0.3 --failures 0.01 --seed 7
-  cantle simulate study.yaml --nodes 4x8 --lose 120:3    the fourth node goes after two minutes
+  cantle simulate study.yaml --nodes 4x8 --lose 120:3 node 3 goes after two minutes
 
+\b
 Tasks take as long as they are estimated. The same seed tells the same story.
-Exit status: 0 when all tasks would be done, 2 otherwise, 1 when the study cannot be read.""",
+Exit status: 0 when all tasks would be done, 2 otherwise, 1 when the study cannot
+be read.""",
 )
 @click.argument("file", metavar="FILE", type=STUDY)
 @click.option("--nodes", metavar="NxCORES[:GPUS]", help="Nodes, as in 10x8 or 4x64:8; groups joined by commas.")

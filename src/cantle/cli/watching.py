@@ -28,7 +28,9 @@ Examples:
   cantle status out --failed           all failures, with what to type to try them by hand
   cantle status runs/* --json | jq .counts
 
-Exit status: 0 when it could be told, 1 otherwise; `cantle wait` tells how a run ended.""",
+\b
+Exit status: 0 when it could be told, 1 otherwise. `cantle wait` tells how a run
+ended.""",
 )
 @click.argument("directories", metavar="DIR...", nargs=-1, required=True, type=DIRECTORY)
 @click.option(
@@ -154,8 +156,9 @@ Examples:
   cantle wait out && cantle run next.yaml
   cantle wait out --timeout 3600
 
-Exit status: that of the run: 0 all tasks done, 2 some failed, 3 canceled or stopped; 1 when its conductor died before
-the end; 124 when the time was up.""",
+\b
+Exit status: that of the run: 0 all tasks done, 2 some failed, 3 canceled or
+stopped; 1 when its conductor died before the end; 124 when the time was up.""",
 )
 @click.argument("directory", metavar="DIR", type=DIRECTORY)
 @click.option("--timeout", type=click.FloatRange(min=0), metavar="S", help="Wait so many seconds at most.")
@@ -199,7 +202,9 @@ Examples:
   cantle explain out run-sim_SIZE.10
   cantle explain out report            the only task of that name, step, or beginning
 
-For a run that is over or whose conductor has died it tells how things stood at the end.""",
+\b
+For a run that is over, or whose conductor has died, it tells how things stood
+at the end.""",
 )
 @click.argument("directory", metavar="DIR", type=DIRECTORY)
 @click.argument("task", metavar="TASK", shell_complete=complete_task)

@@ -58,11 +58,11 @@ def failure_of(state: State, task: int, directory: Path | str) -> Failure:
     packed = ended is not None and bool(ended.output)
     script = None if packed or not workspace else script_in(workspace, row.name)
     if script is None:
-        again = f"cantle logs {typed(directory)} {shlex.quote(row.name)}"
+        again = f"cantle logs {typed(directory)} {quoted(row.name)}"
         if ended is None:
-            again = f"cantle explain {typed(directory)} {shlex.quote(row.name)}"
+            again = f"cantle explain {typed(directory)} {quoted(row.name)}"
     else:
-        again = f"cd {typed(workspace)} && {_shell_of(Path(workspace, script))} {shlex.quote(f'./{script}')}"
+        again = f"cd {typed(workspace)} && {_shell_of(Path(workspace, script))} {quoted(f'./{script}')}"
     # Names of tasks without a workspace are mere numbers; what they stand for is in the parameters.
     name = row.name if workspace or not row.params else f"{row.name} ({row.params})"
     return Failure(task, name, state.phases[task], reason, detail, workspace, again)
@@ -110,7 +110,17 @@ def typed(path: Path | str) -> str:
         return "."
     if text.startswith(here.rstrip("/") + "/"):
         text = text[len(here.rstrip("/")) + 1 :]
-    return shlex.quote(text)
+    return quoted(text)
+
+
+def quoted(word: str) -> str:
+    """The word as a shell takes it. Characters that a terminal would act on are written as their numbers."""
+    if word.isprintable():
+        return shlex.quote(word)
+    safe = "".join(
+        c if c.isprintable() and c not in "'\\" else "".join(f"\\x{byte:02x}" for byte in os.fsencode(c)) for c in word
+    )
+    return f"$'{safe}'"
 
 
 def _shell_of(script: Path) -> str:
