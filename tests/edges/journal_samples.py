@@ -29,7 +29,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 records: st.SearchStrategy[AnyRecord] = st.one_of(
     st.builds(TimePassed, times),
     st.builds(RunStarted, times, texts, texts, texts, numbers, st.lists(texts, max_size=3).map(tuple)),
-    st.builds(StudyAdded, times, texts, st.just([Step("a")]), options=st.dictionaries(texts, texts, max_size=3)),
+    st.builds(StudyAdded, times, texts, st.just([Step("a")]), options=texts),
     st.builds(TasksAdded, times, numbers, st.lists(st.builds(Task, texts, numbers, workspace=texts), max_size=4)),
     st.builds(NodesJoined, times, st.just([Node("n", 4, gpu_ids=("0", "1"))])),
     st.builds(Launch, times, numbers, numbers, st.just((Place(0, "0-3", "1"),)), st.booleans(), texts),

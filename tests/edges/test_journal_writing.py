@@ -74,6 +74,22 @@ def test_names_that_are_not_unicode_do_not_end_the_run(tmp_path: Path) -> None:
     assert record.argv == ("run", "caf\N{REPLACEMENT CHARACTER}.yaml")
 
 
+def test_an_abandoned_journal_is_not_touched_again(tmp_path: Path) -> None:
+    """After a take-over the file, and the reserve beside it, are the other conductor's."""
+    layout = Layout(tmp_path).create()
+    old = Journal.open_new(layout.journal)
+    old.write(TimePassed(1.0))
+    old.flush()
+    old.sync()
+    old.write(TimePassed(2.0))
+    with Journal.reopen(layout.journal) as new:
+        old.abandon()
+        old.close()
+        assert layout.reserve.exists()
+        new.write(TimePassed(3.0))
+    assert list(read(layout.journal)) == [TimePassed(1.0), TimePassed(3.0)]
+
+
 # Durability
 
 
@@ -163,13 +179,17 @@ def test_after_a_failed_sync_nothing_more_is_promised(
         journal.sync()
     with pytest.raises(JournalError, match=f"reports an error. .* cantle resume {tmp_path}"):
         journal.wait_synced()
-    monkeypatch.undo()
+    asked_again: list[int] = []
+    monkeypatch.setattr("cantle.store.syncing.os.fdatasync", asked_again.append)
     journal.write(TimePassed(2.0))
     with pytest.raises(JournalError, match="reports an error"):
         journal.flush()
     with pytest.raises(JournalError, match="reports an error"):
         journal.sync()
+    with pytest.raises(JournalError, match="reports an error"):
+        journal.wait_synced()
     assert journal.synced == 0
+    assert asked_again == [], "a disk that failed once may answer with a lie"
     journal.close()
     assert list(read(layout.journal)) == [TimePassed(1.0)]
 
@@ -299,7 +319,9 @@ def test_a_half_written_line_that_cannot_be_cut_off_at_once_is_cut_off_before_th
         assert list(torn) == []
         assert torn.torn_tail == 20
         journal.flush()
-        assert list(read(path)) == [TimePassed(1.0)]
+        mended = read(path)
+        assert list(mended) == [TimePassed(1.0)]
+        assert mended.damaged == []
 
 
 def test_a_reserve_is_kept_while_a_journal_is_open_and_given_back_at_its_end(tmp_path: Path) -> None:

@@ -165,6 +165,16 @@ class Journal:
             self._fd = -1
             self._give_up_reserve()
 
+    def abandon(self) -> None:
+        """Close, and write nothing more: for a conductor whose lock was taken over. The file is another's now."""
+        if self._fd < 0:
+            return
+        if self._syncer is not None:
+            self._syncer.finish()
+        os.close(self._fd)
+        self._fd = -1
+        self._lines.clear()
+
     def __enter__(self) -> Journal:
         return self
 
