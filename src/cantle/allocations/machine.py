@@ -145,8 +145,8 @@ def _groups(root: str, controller: str) -> list[str]:
     own: dict[str, str] = {}
     for line in _text(f"{root}/proc/self/cgroup").split("\n"):
         _, _, rest = line.partition(":")
-        names, _, path = rest.partition(":")
-        for name in names.split(","):
+        names, found_path, path = rest.partition(":")
+        for name in names.split(",") if found_path else ():
             own[name] = path
     found = []
     for line in _text(f"{root}/proc/self/mountinfo").split("\n"):

@@ -95,15 +95,15 @@ class ProcessEngine:
             self._send(index, link)
             self._forget(index, link)
 
-    def launch(self, launch: Launch, command: Command) -> None:
-        """Start the attempt on its places."""
+    def launch(self, launch: Launch, command: Command, walltime_s: float = 0.0, memory_mib: int = 0) -> None:
+        """Start the attempt on its places. It is ended when it passes its walltime or its memory (0: no bound)."""
         place = launch.on[0]
         key = (launch.task, launch.attempt)
         link = self._links.get(place.node)
         if link is None:
             self._unstartable(key, f"node {place.node} is not there any more")
             return
-        start = Start(key, command, place.cores, place.gpus)
+        start = Start(key, command, place.cores, place.gpus, walltime_s, memory_mib)
         try:
             link.outgoing.append(encode(start))
         except UnicodeEncodeError as error:
@@ -113,16 +113,12 @@ class ProcessEngine:
         self._where[key] = place.node
 
     def stop(self, stop: Stop) -> None:
-        """End the attempt (TERM, grace, KILL); its `TaskEnded` bears the stop's outcome."""
+        """End the attempt (TERM, grace, KILL; `at_once`: KILL); its `TaskEnded` bears the stop's outcome."""
         key = (stop.task, stop.attempt)
         index = self._where.get(key)
         if index is not None:
-            self._links[index].outgoing.append(encode(End(key, stop.outcome, stop.why)))
-
-    def hurry(self, grace_s: float = 0.0) -> None:
-        """Shorten the grace of all that is being ended, and end the rest with it."""
-        for key, index in self._where.items():
-            self._links[index].outgoing.append(encode(End(key, "interrupted", "ended at once", grace_s)))
+            grace_s = 0.0 if stop.at_once else -1.0
+            self._links[index].outgoing.append(encode(End(key, stop.outcome, stop.why, grace_s)))
 
     def written(self) -> None:
         """All events that the engine has put into the inbox so far are on disk: runners may forget them."""

@@ -18,11 +18,13 @@ from .spawn import Output
 class Attempt:
     """One attempt from its start until its end is reported.
 
-    `status` is the leader's wait status, None while it lives. `outcome` is set once somebody decided to end it. `due` is
-    the time (monotonic) at which the next thing happens to it: the walltime runs out, or what is left is killed.
+    `status` is the leader's wait status, None while it lives. `alone`: its group is known to be empty. `outcome` is set
+    once somebody decided to end it. `due` is the time (monotonic) at which the next thing happens to it: the walltime
+    runs out, or what is left is killed.
     """
 
     __slots__ = (
+        "alone",
         "cpu_s",
         "detail",
         "due",
@@ -55,6 +57,7 @@ class Attempt:
         self.cpu_s = 0.0
         self.peak_mib = 0.0
         self.strays: set[int] = set()
+        self.alone = False
         self.reported = False
 
 
@@ -113,9 +116,7 @@ class Family:
         self._end_overdue()
 
     def is_over(self, attempt: Attempt) -> bool:
-        """Whether no process of an attempt whose leader has ended is left."""
-        if attempt.strays:
-            return False
+        """Whether no process of an attempt whose leader has ended, and that has no strays, is left."""
         try:
             os.killpg(attempt.pid, 0)
         except ProcessLookupError:

@@ -18,6 +18,7 @@ import signal
 import time
 from collections import deque
 from heapq import heapify, heappop, heappush
+from resource import RUSAGE_SELF, getrusage
 
 from cantle.model.records import Outcome
 
@@ -54,6 +55,7 @@ class Runner:
         self._urgent = False
         self._hold_until = 0.0
         self._number = 0
+        self._floor_kib = 0
         self._unwritten: deque[Ended] = deque()
         self._alarms: list[tuple[float, Key, Attempt]] = []
         self._watched: dict[Key, Attempt] = {}
@@ -100,8 +102,8 @@ class Runner:
             attempt.peak_mib = max(attempt.peak_mib, self._told(usage.ru_maxrss))
             family.alive -= 1
             ended.append(attempt)
-            if not attempt.outcome and send_to_group(pid, signal.SIGKILL):
-                self._alarm(attempt, time.monotonic() + _AGAIN_S)
+            if not attempt.outcome:  # it ended by itself: nothing of it shall stay
+                attempt.alone = not send_to_group(pid, signal.SIGKILL)
         family.adopt()
         if ended:
             self._closing = [attempt for attempt in ended if not self._conclude(attempt)]
@@ -229,8 +231,10 @@ class Runner:
         """Report an attempt whose leader has ended if nothing else of it is left."""
         if attempt.reported:
             return True
-        if not self._family.is_over(attempt):
-            if not attempt.due:
+        if attempt.strays or not (attempt.alone or self._family.is_over(attempt)):
+            attempt.alone = False
+            if not attempt.outcome and not attempt.kills:
+                attempt.kills = 1
                 self._alarm(attempt, time.monotonic() + _AGAIN_S)
             return False
         writer = attempt.output.writer
@@ -287,8 +291,10 @@ class Runner:
 
     def _told(self, maxrss_kib: int) -> float:
         """A child's peak memory in MiB, 0 when it cannot be told: the kernel counts from the size of the runner itself."""
-        peak = maxrss_kib / 1024
-        return peak if peak > processes.own_peak_mib() else 0.0
+        if maxrss_kib <= self._floor_kib:
+            return 0.0
+        self._floor_kib = getrusage(RUSAGE_SELF).ru_maxrss
+        return maxrss_kib / 1024 if maxrss_kib > self._floor_kib else 0.0
 
     def _alarm(self, attempt: Attempt, when: float) -> None:
         attempt.due = when

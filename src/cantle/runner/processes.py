@@ -138,13 +138,6 @@ def proportional_mib(pids: list[int]) -> float:
     return kib / 1024
 
 
-def own_peak_mib() -> float:
-    """The largest memory that this process ever had."""
-    from resource import RUSAGE_SELF, getrusage
-
-    return getrusage(RUSAGE_SELF).ru_maxrss / 1024
-
-
 def _read(path: str) -> bytes:
     fd = os.open(path, os.O_RDONLY)
     try:

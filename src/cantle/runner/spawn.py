@@ -86,7 +86,7 @@ class Spawner:
         try:
             env = self._environment(start)
             doing = f"entering the working directory {command.cwd or '.'}"
-            self._enter(os.path.join(self._directory, command.cwd))
+            self._enter(os.path.join(self._directory, command.cwd) if command.cwd else self._directory)
             argv = command.argv
             if command.script_path:
                 path = os.path.join(self._directory, command.script_path)

@@ -1,0 +1,220 @@
+"""Does a plug-in keep what its seam promises? Conformance checks, for ours and for other people's.
+
+Each check raises AssertionError with a sentence that says which promise was broken. They start real processes, take a few
+seconds, and need nothing but a directory to work in.
+
+    def test_my_engine_keeps_its_promises(tmp_path):
+        check_engine(lambda inbox, directory: MyEngine(inbox, directory), LocalAllocation, tmp_path)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from cantle.allocations.base import Allocation
+from cantle.engines.base import Engine
+from cantle.model.records import Event, Launch, NodeLost, NodesAwaited, NodesJoined, Stop, TaskEnded, TaskStarted
+from cantle.model.resources import Node, Place
+from cantle.model.seams import Inbox
+from cantle.model.study import Command
+from cantle.runtime.inbox import SelectInbox
+
+MakeEngine = Callable[[Inbox, str], Engine]
+MakeAllocation = Callable[[], Allocation]
+
+PATIENCE_S = 30.0
+"""How long a check waits for an event that must come."""
+
+
+class Rig:
+    """An engine on an allocation's nodes, without core and journal: launch, wait, look at the events.
+
+    A context manager; `events` holds everything that has come, in order.
+    """
+
+    def __init__(self, make_engine: MakeEngine, make_allocation: MakeAllocation, directory: Path | str) -> None:
+        self.inbox = SelectInbox()
+        self.events: list[Event] = []
+        self.nodes: list[Node] = []
+        self.allocation = make_allocation()
+        self.engine = make_engine(self.inbox, str(directory))
+        self.allocation.open(self.inbox)
+        self.wait_for(lambda: any(isinstance(event, NodesJoined) for event in self.events), "no node joined")
+        for event in self.events:
+            if isinstance(event, NodesJoined):
+                self.nodes += event.nodes
+        for index, node in enumerate(self.nodes):
+            self.engine.add_node(index, node, self.allocation.connect(node))
+
+    def __enter__(self) -> Rig:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def launch(
+        self,
+        task: int,
+        command: Command,
+        *,
+        cores: str = "0",
+        gpus: str = "",
+        node: int = 0,
+        attempt: int = 1,
+        walltime_s: float = 0.0,
+        memory_mib: int = 0,
+    ) -> None:
+        """Launch an attempt and send it."""
+        launch = Launch(self.inbox.now(), task, attempt, (Place(node, cores, gpus),))
+        self.engine.launch(launch, command, walltime_s, memory_mib)
+        self.engine.flush()
+
+    def stop(self, task: int, *, attempt: int = 1, why: str = "asked for", at_once: bool = False) -> None:
+        """Have an attempt canceled."""
+        self.engine.stop(Stop(self.inbox.now(), task, attempt, "canceled", why, at_once))
+        self.engine.flush()
+
+    def turn(self, timeout_s: float = 0.2) -> list[Event]:
+        """One turn of a loop: wait, take what has come as written down, send what there is to send."""
+        events = self.inbox.wait(timeout_s)
+        self.events += events
+        self.engine.written()
+        self.engine.flush()
+        return events
+
+    def wait_for(self, happened: Callable[[], bool], otherwise: str, timeout_s: float = PATIENCE_S) -> None:
+        """Turn until something has happened. Raises AssertionError when it does not."""
+        stop = time.monotonic() + timeout_s
+        while not happened():
+            assert time.monotonic() < stop, f"{otherwise} within {timeout_s:g} s; events: {self.events[-5:]}"
+            self.turn()
+
+    def started(self, task: int, attempt: int = 1, timeout_s: float = PATIENCE_S) -> TaskStarted:
+        """Wait until the attempt has started."""
+        found: list[TaskStarted] = []
+
+        def look() -> bool:
+            found[:] = [e for e in self.events if isinstance(e, TaskStarted) and (e.task, e.attempt) == (task, attempt)]
+            return bool(found)
+
+        self.wait_for(look, f"task {task} did not start", timeout_s)
+        return found[0]
+
+    def ended(self, task: int, attempt: int = 1, timeout_s: float = PATIENCE_S) -> TaskEnded:
+        """Wait until the attempt is over."""
+        self.wait_for(lambda: bool(self.ends(task, attempt)), f"task {task} did not end", timeout_s)
+        return self.ends(task, attempt)[0]
+
+    def ends(self, task: int, attempt: int = 1) -> list[TaskEnded]:
+        """All ends of the attempt that have come so far; there should never be two."""
+        return [e for e in self.events if isinstance(e, TaskEnded) and (e.task, e.attempt) == (task, attempt)]
+
+    def close(self) -> None:
+        """Close engine and allocation, and take what came of it."""
+        self.engine.close()
+        self.allocation.close()
+        self.events += self.inbox.wait(0)
+        self.inbox.close()
+
+
+def check_engine(make_engine: MakeEngine, make_allocation: MakeAllocation, directory: Path | str) -> None:
+    """Check an engine whose tasks are processes: starts, ends, failures, stops and closing are told, each once."""
+    place = Path(directory)
+    place.mkdir(parents=True, exist_ok=True)
+    with Rig(make_engine, make_allocation, place) as rig:
+        assert rig.nodes, "the allocation gave no nodes"
+
+        rig.launch(0, _shell("exit 0"))
+        end = rig.ended(0)
+        assert (end.outcome, end.exit_code) == ("done", 0), f"a task that exits with 0 is done, not {end}"
+        assert rig.started(0).time <= end.time, "a task starts before it ends"
+
+        rig.launch(1, _shell("echo the reason >&2; exit 3"))
+        end = rig.ended(1)
+        assert (end.outcome, end.exit_code) == ("failed", 3), f"a task that exits with 3 has failed with 3, not {end}"
+        assert "exit code 3" in end.detail, f"the detail names the exit code: {end.detail!r}"
+        assert "the reason" in end.detail, f"the detail has the last lines of stderr: {end.detail!r}"
+
+        rig.launch(2, _shell("kill -KILL $$"))
+        end = rig.ended(2)
+        assert (end.outcome, end.signal) == ("failed", 9), (
+            f"a task that is killed has failed with the signal, not {end}"
+        )
+        assert "SIGKILL" in end.detail, f"the detail names the signal: {end.detail!r}"
+
+        rig.launch(3, Command(argv=("/nowhere/no-such-program",), output_stem="no-such-program"))
+        end = rig.ended(3)
+        assert end.outcome == "unstartable", f"what cannot be started is unstartable, not {end}"
+        assert "no-such-program" in end.detail, f"the detail names what could not be started: {end.detail!r}"
+
+        rig.launch(4, _shell("sleep 300"))
+        rig.started(4)
+        rig.stop(4, why="we have seen enough")
+        end = rig.ended(4)
+        assert end.outcome == "canceled", f"the end of a stopped task bears the stop's outcome, not {end}"
+        assert "we have seen enough" in end.detail, (
+            f"the detail of a stopped task has the stop's reason: {end.detail!r}"
+        )
+        rig.stop(4)  # too late: must be ignored
+
+        rig.launch(5, _shell("exit 1"), attempt=1)
+        rig.ended(5, 1)
+        rig.launch(5, _shell("exit 0"), attempt=2)
+        assert rig.ended(5, 2).outcome == "done", "a second attempt is told apart from the first"
+
+        rig.launch(6, _shell("sleep 300"), walltime_s=0.5)
+        end = rig.ended(6)
+        assert end.outcome == "timeout", f"a task that passes its walltime ends with a timeout, not {end}"
+
+        rig.launch(7, _shell("trap '' TERM; while :; do sleep 1; done"))
+        rig.started(7)
+        began = time.monotonic()
+        rig.stop(7, at_once=True)
+        assert rig.ended(7).outcome == "canceled", "what is stopped at once bears the stop's outcome"
+        assert time.monotonic() - began < 2.0, "a stop at once gives no grace"
+
+        rig.launch(8, _shell("sleep 300"))
+        rig.started(8)
+    for task, attempt in ((0, 1), (1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (5, 2), (6, 1), (7, 1)):
+        found = rig.ends(task, attempt)
+        assert len(found) == 1, f"each attempt is answered exactly once, but attempt {attempt} of task {task}: {found}"
+    last = rig.ends(8)
+    lost = [event for event in rig.events if isinstance(event, NodeLost)]
+    assert len(last) == 1 or lost, "closing answers what still ran, by its end or by the loss of its node"
+
+
+def check_allocation(make_allocation: MakeAllocation) -> None:
+    """Check an allocation: nodes are announced and join, runners can be reached, and go when their channels close."""
+    inbox = SelectInbox()
+    allocation = make_allocation()
+    allocation.open(inbox)
+    events: list[Event] = []
+    stop = time.monotonic() + PATIENCE_S
+    while not any(isinstance(event, NodesJoined) for event in events):
+        assert time.monotonic() < stop, f"no NodesJoined within {PATIENCE_S:g} s of open; events: {events}"
+        events += inbox.wait(0.2)
+    awaited = [at for at, event in enumerate(events) if isinstance(event, NodesAwaited)]
+    joined = [at for at, event in enumerate(events) if isinstance(event, NodesJoined)]
+    assert awaited and awaited[0] < joined[0], (
+        "NodesAwaited comes first, so that nothing is called impossible too early"
+    )
+    nodes = [node for event in events if isinstance(event, NodesJoined) for node in event.nodes]
+    assert nodes, "NodesJoined brings at least one node"
+    for node in nodes:
+        assert node.name and node.cores >= 1, f"a node has a name and a core at least: {node}"
+        assert len(node.core_ids) in (0, node.cores), f"a node names all of its cores or none: {node}"
+        assert len(node.gpu_ids) in (0, node.gpus), f"a node names all of its GPUs or none: {node}"
+    channel = allocation.connect(nodes[0])
+    assert channel.fileno() >= 0, "a channel has a descriptor to wait on"
+    channel.send(b"")
+    began = time.monotonic()
+    channel.close()
+    allocation.close()
+    assert time.monotonic() - began < PATIENCE_S, "closing does not hang"
+    inbox.close()
+
+
+def _shell(script: str) -> Command:
+    return Command(argv=("/bin/sh", "-c", script), output_stem="check/task")
