@@ -24,6 +24,9 @@ START = 1_900_000_000.0
 """When simulated runs begin, in seconds since the epoch: simulated time starts at 0, and a run's on a day."""
 
 
+NO_LIMITS = Limits()
+
+
 class Shifted:
     """Keeps records, with times as they would be had the run begun at `START`."""
 
@@ -46,7 +49,7 @@ def records_of(
     *,
     nodes: Sequence[Node] = (Node("here", 2),),
     directory: Path | str = "",
-    limits: Limits = Limits(),
+    limits: Limits = NO_LIMITS,
     asked: Sequence[Event] = (),
     start_s: float = 0.5,
     until: int | None = None,
@@ -89,9 +92,7 @@ def demo(directory: Path, until: int | None = None, **more: Any) -> Path:
     fates = {1: Fate(4.0, "failed")}
     return write_run(
         directory,
-        records_of(
-            steps, tasks, lambda task, _: fates.get(task, Fate(10.0)), directory=directory, until=until, **more
-        ),
+        records_of(steps, tasks, lambda task, _: fates.get(task, Fate(10.0)), directory=directory, until=until, **more),
     )
 
 

@@ -40,15 +40,16 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 def test_the_status_file_is_maestros_to_the_letter(tmp_path: Path) -> None:
     state = load(demo(tmp_path / "run")).state
     StatusFile(tmp_path / "status.csv").write(state)
-    pid = "--"
+    header = (
+        "Step Name,Job ID,Workspace,State,Run Time,Elapsed Time,Start Time,Submit Time,End Time,Number Restarts,Params"
+    )
+    ten, four = "0d:00h:00m:10s,0d:00h:00m:10s", "0d:00h:00m:04s,0d:00h:00m:04s"
     assert (tmp_path / "status.csv").read_text() == "\n".join(
         [
-            "Step Name,Job ID,Workspace,State,Run Time,Elapsed Time,Start Time,Submit Time,End Time,"
-            "Number Restarts,Params",
-            f"sim_N.1,{pid},sim/N.1,FINISHED,0d:00h:00m:10s,0d:00h:00m:10s,{local(1)},{local(1)},{local(11)},0,N:1",
-            f"sim_N.2,{pid},sim/N.2,FAILED,0d:00h:00m:04s,0d:00h:00m:04s,{local(1)},{local(1)},{local(5)},0,N:2",
-            f"report_N.1,{pid},report/N.1,FINISHED,0d:00h:00m:10s,0d:00h:00m:10s,"
-            f"{local(11)},{local(11)},{local(21)},0,N:1",
+            header,
+            f"sim_N.1,--,sim/N.1,FINISHED,{ten},{local(1)},{local(1)},{local(11)},0,N:1",
+            f"sim_N.2,--,sim/N.2,FAILED,{four},{local(1)},{local(1)},{local(5)},0,N:2",
+            f"report_N.1,--,report/N.1,FINISHED,{ten},{local(11)},{local(11)},{local(21)},0,N:1",
             f"report_N.2,--,report/N.2,FAILED,--:--:--,--:--:--,--,--,{local(5)},0,N:2",
         ]
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -116,7 +115,9 @@ def typed(path: Path | str) -> str:
 def quoted(word: str) -> str:
     """The word as a shell takes it. Characters that a terminal would act on are written as their numbers."""
     if word.isprintable():
-        return shlex.quote(word)
+        from shlex import quote
+
+        return quote(word)
     safe = "".join(
         c if c.isprintable() and c not in "'\\" else "".join(f"\\x{byte:02x}" for byte in os.fsencode(c)) for c in word
     )
