@@ -15,7 +15,9 @@ from cantle.model.seams import Channel, Inbox
 
 
 class Allocation(Protocol):
-    """Supplies nodes. Called from the loop's thread only."""
+    """Supplies nodes. Called from the loop's thread only. `notes` are sentences for the user about what was found."""
+
+    notes: list[str]
 
     def open(self, inbox: Inbox) -> None:
         """Begin: put `NodesAwaited`, and `NodesJoined` as nodes come up."""

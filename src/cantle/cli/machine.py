@@ -3,84 +3,69 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-import click
+from cantle.cli.command import amount, at_least
 
 if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
     from cantle.model.study import Limits, Study
     from cantle.runtime.conducting import Conductor, Machine
     from cantle.store.layout import Layout
 
-F = TypeVar("F", bound=Callable[..., Any])
 
-
-def machine_options(command: F) -> F:
+def machine_options(parser: ArgumentParser) -> None:
     """The options that say what of this machine may be used, and how to tell of it."""
-    for option in reversed(
-        (
-            click.option(
-                "--cores",
-                type=click.IntRange(min=1),
-                help="Use so many cores (default: those this process may use). "
-                "More than exist: logical cores, tasks are not bound.",
-            ),
-            click.option("--gpus", type=click.IntRange(min=0), help="Use so many GPUs (default: those found here)."),
-            click.option(
-                "--memory", metavar="SIZE", help="Memory to hand out, as in 16 GB (default: what this process may use)."
-            ),
-            click.option(
-                "--packer", default="best-fit", metavar="NAME", help="Packing policy: best-fit or module:function."
-            ),
-            click.option(
-                "--grace",
-                type=click.FloatRange(min=0),
-                default=5.0,
-                metavar="S",
-                help="Seconds between TERM and KILL for a task that is ended (default 5).",
-            ),
-            click.option("-q", "--quiet", is_flag=True, help="Print failures only."),
-            click.option(
-                "--json",
-                "as_json",
-                is_flag=True,
-                help="Print one JSON object a line: tasks that ended, then a summary.",
-            ),
-        )
-    ):
-        command = option(command)
-    return command
+    group = parser.add_argument_group("this machine")
+    group.add_argument(
+        "--cores",
+        type=at_least(1),
+        metavar="N",
+        help="use so many cores (default: those this process may use); more than exist: tasks are not bound to cores",
+    )
+    group.add_argument("--gpus", type=at_least(0), metavar="N", help="use so many GPUs (default: those found here)")
+    group.add_argument(
+        "--memory",
+        type=amount("memory_mib"),
+        metavar="SIZE",
+        help="memory to hand out, as in 16GB (default: what there is)",
+    )
+    group.add_argument(
+        "--packer", default="best-fit", metavar="NAME", help="packing policy: best-fit (default) or module:function"
+    )
+    group.add_argument(
+        "--grace",
+        type=at_least(0, float),
+        default=5.0,
+        metavar="S",
+        help="seconds between TERM and KILL for a task that is ended (default 5)",
+    )
+    telling = parser.add_argument_group("what is told")
+    telling.add_argument("-q", "--quiet", action="store_true", help="print failures only")
+    telling.add_argument(
+        "--json",
+        action="store_true",
+        dest="as_json",
+        help="print one JSON object a line: tasks that ended, then a summary",
+    )
 
 
-def limit_options(command: F) -> F:
+def limit_options(parser: ArgumentParser) -> None:
     """The options that bound a whole study."""
-    for option in reversed(
-        (
-            click.option(
-                "-t",
-                "--throttle",
-                type=click.IntRange(min=0),
-                default=None,
-                metavar="N",
-                help="At most N tasks at once (0: no bound).",
-            ),
-            click.option(
-                "-r",
-                "--rlimit",
-                type=click.IntRange(min=0),
-                default=None,
-                metavar="N",
-                help="At most N restarts of a task that timed out (default 1; 0: no bound).",
-            ),
-            click.option(
-                "--fail-fast", is_flag=True, help="After the first failure start nothing more and end what runs."
-            ),
-        )
-    ):
-        command = option(command)
-    return command
+    group = parser.add_argument_group("limits")
+    group.add_argument("-t", "--throttle", type=at_least(0), metavar="N", help="at most N tasks at once (0: no bound)")
+    group.add_argument(
+        "-r",
+        "--rlimit",
+        type=at_least(0),
+        metavar="N",
+        help="at most N restarts of a task that timed out (default 1; 0: no bound)",
+    )
+    group.add_argument(
+        "--fail-fast", action="store_true", help="after the first failure start nothing more and end what runs"
+    )
 
 
 def limits_of(study: Study, throttle: int | None, rlimit: int | None, fail_fast: bool) -> Limits:
@@ -97,22 +82,21 @@ def limits_of(study: Study, throttle: int | None, rlimit: int | None, fail_fast:
     return replace(study.limits, **said)
 
 
-def this_machine(cores: int | None, gpus: int | None, memory: str | None, grace: float) -> Machine:
-    """This machine as an allocation, with the engine that turns tasks into processes."""
+def this_machine(asked: Namespace) -> Machine:
+    """This machine as an allocation, with the engine that turns tasks into processes.
+
+    Call it before anything large is read: a runner is forked here.
+    """
     from cantle.allocations.local import LocalAllocation
+
+    memory = None if asked.memory is None else int(asked.memory)
+    allocation = LocalAllocation(cores=asked.cores, gpus=asked.gpus, memory_mib=memory)
+    allocation.prepare()
+
     from cantle.engines.process import ProcessEngine
     from cantle.runtime.conducting import Machine
 
-    mib = None
-    if memory is not None:
-        from cantle.readers.quantities import memory_mib
-
-        try:
-            mib = memory_mib(memory)
-        except ValueError as problem:
-            raise click.BadParameter(str(problem), param_hint="--memory") from problem
-    allocation = LocalAllocation(cores=cores, gpus=gpus, memory_mib=mib)
-    allocation.prepare()
+    grace_s = asked.grace
     return Machine(
         allocation,
         lambda inbox, layout, hide_gpus: ProcessEngine(
@@ -120,12 +104,12 @@ def this_machine(cores: int | None, gpus: int | None, memory: str | None, grace:
             str(layout.directory),
             home=str(layout.nodes.relative_to(layout.directory)),
             hide_gpus=hide_gpus,
-            grace_s=grace,
+            grace_s=grace_s,
         ),
     )
 
 
-def conduct(conductor: Conductor, machine: Machine, *, packer: str, quiet: bool, as_json: bool) -> int:
+def conduct(conductor: Conductor, machine: Machine, asked: Namespace) -> int:
     """Run it to its end, telling of it on the terminal. The exit status."""
     from cantle.core.decide import Decider
     from cantle.plugins import find
@@ -137,8 +121,8 @@ def conduct(conductor: Conductor, machine: Machine, *, packer: str, quiet: bool,
     status = StatusFile(layout.status)
     progress = choose_progress(
         conductor.state,
-        json=as_json,
-        quiet=quiet,
+        json=asked.as_json,
+        quiet=asked.quiet,
         durable=lambda: journal.synced,
         written=lambda: journal.written,
     )
@@ -146,7 +130,7 @@ def conduct(conductor: Conductor, machine: Machine, *, packer: str, quiet: bool,
         progress.note(note)
     try:
         try:
-            outcome = conductor.conduct(machine, Decider(find("packers", packer)), (progress, status))
+            outcome = conductor.conduct(machine, Decider(find("packers", asked.packer)), (progress, status), progress.note)
         finally:
             conductor.close()
         status.write(outcome.state)

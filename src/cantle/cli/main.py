@@ -1,14 +1,28 @@
 """Which command was meant? The command line's front door; the commands themselves are loaded when they are called."""
 
+# ruff: noqa: E402 (what comes before the imports is there to make them quick)
+
 from __future__ import annotations
 
+import gc
 import sys
-from importlib import import_module
-from typing import Any
 
-import click
+# Imports make no garbage worth looking for.
+gc.disable()
+# msgspec prefers typing_extensions where that happens to be installed, although it needs nothing of it; loading it, and
+# with it inspect, would take a fifth of a one-task run.
+if "typing_extensions" not in sys.modules:
+    sys.modules["typing_extensions"] = None  # type: ignore[assignment]
+    import msgspec  # noqa: F401
+
+    del sys.modules["typing_extensions"]
+
+import os
+from importlib import import_module
+from typing import NoReturn
 
 from cantle import __version__
+from cantle.cli.command import USAGE_ERROR, Command, Parser
 from cantle.errors import CantleError
 
 COMMANDS = {
@@ -25,70 +39,82 @@ COMMANDS = {
     "simulate": ("cantle.cli.foreseeing", "Run a study in simulated time on machines that need not exist."),
 }
 
+INTRODUCTION = """\
+usage: cantle COMMAND ...
 
-class _Commands(click.Group):
-    """A group that knows its commands by name and loads one only when it is used."""
+Run a whole workflow inside the machines that you already hold.
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+    cantle run study.yaml             run a Maestro study here, in parallel
+    cantle map 'sim --seed {}' --range 1-1000
+    cantle status DIR                 look at a run, from any shell
+    cantle resume DIR                 go on where it ended
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        known = COMMANDS.get(cmd_name)
-        if known is None:
-            return None
-        command: click.Command = getattr(import_module(known[0]), cmd_name)
-        return command
+Commands:
+"""
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            from difflib import get_close_matches
-
-            near = get_close_matches(args[0], COMMANDS, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise click.UsageError(f"There is no command {args[0]!r}.{hint}", ctx)
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, short) for name, (_, short) in COMMANDS.items()])
+CLOSING = """
+'cantle COMMAND --help' tells more of each. Completion in the shell (needs the package argcomplete):
+    eval "$(register-python-argcomplete cantle)"
+"""
 
 
-@click.command(
-    cls=_Commands,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog='Shell completion: eval "$(_CANTLE_COMPLETE=bash_source cantle)" (or zsh_source, fish_source).',
-)
-@click.version_option(__version__, "--version", "-V", message="cantle %(version)s")
-def cantle() -> None:
-    """Run a whole workflow inside the machines that you already hold.
-
-    \b
-        cantle run study.yaml             run a Maestro study here, in parallel
-        cantle map 'sim --seed {}' --range 1-1000
-        cantle status DIR                 look at a run, from any shell
-        cantle resume DIR                 go on where it ended
-    """
+def command_named(name: str) -> Command:
+    """The command of that name, loaded now."""
+    module, summary = COMMANDS[name]
+    command: Command = getattr(import_module(module), name.upper())
+    return command._replace(name=name, summary=summary)
 
 
-def main(argv: list[str] | None = None) -> Any:
+def main(argv: list[str] | None = None) -> NoReturn:
     """The entry point. Ends the process with the command's exit status; errors of ours are told without a traceback."""
+    words = sys.argv[1:] if argv is None else argv
+    if "_ARGCOMPLETE" in os.environ:
+        _complete()
+    sys.exit(_called(words))
+
+
+def _called(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        if len(words) == 2 and words[0] == "help" and words[1] in COMMANDS:
+            return _called([words[1], "--help"])
+        print(
+            INTRODUCTION + "".join(f"    {name:10}{short}\n" for name, (_, short) in COMMANDS.items()) + CLOSING, end=""
+        )
+        return 0 if words else USAGE_ERROR
+    if words[0] in ("-V", "--version"):
+        print(f"cantle {__version__}")
+        return 0
+    if words[0] not in COMMANDS:
+        from difflib import get_close_matches
+
+        near = get_close_matches(words[0], COMMANDS, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else " 'cantle --help' lists the commands."
+        print(f"cantle: there is no command {words[0]!r}.{hint}", file=sys.stderr)
+        return USAGE_ERROR
     try:
-        code = cantle.main(args=argv, prog_name="cantle", standalone_mode=False)
-    except click.exceptions.Exit as wanted:
-        code = wanted.exit_code
-    except click.ClickException as problem:
-        problem.show()
-        code = problem.exit_code
+        module = import_module(COMMANDS[words[0]][0])
+        if not hasattr(module, words[0].upper()):
+            return getattr(module, words[0]).main(words[1:], prog_name=f"cantle {words[0]}", standalone_mode=False) or 0
+        command = command_named(words[0])
+        return command.run(command.parser().parse_args(words[1:]))
     except CantleError as problem:
         print(f"cantle: {problem}", file=sys.stderr)
-        code = problem.exit_code
-    except (click.Abort, KeyboardInterrupt):
+        return problem.exit_code
+    except KeyboardInterrupt:
         print("cantle: interrupted", file=sys.stderr)
-        code = 130
+        return 130
     except BrokenPipeError:
-        # Whoever read us has gone; there is nobody to tell, and flushing at exit would only complain.
-        sys.stdout = sys.stderr = None  # type: ignore[assignment]
-        code = 141
-    sys.exit(code if isinstance(code, int) else 0)
+        # Whoever read us has gone: there is nobody to tell, and flushing at exit would only complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 141
+
+
+def _complete() -> None:
+    """Answer the shell's question for completions; never returns when it was one."""
+    import argcomplete
+
+    parser = Parser(prog="cantle")
+    subparsers = parser.add_subparsers()
+    for name, (_, summary) in COMMANDS.items():
+        command_named(name).arguments(subparsers.add_parser(name, help=summary))
+    argcomplete.autocomplete(parser)

@@ -3,74 +3,77 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import click
-
+from cantle.cli.command import Command
 from cantle.cli.machine import conduct, machine_options, say, this_machine
 
-
-@click.command(
-    epilog="""\b
-Examples:
-  cantle resume out                        after a crash, Ctrl-C, kill -9, a full disk or failed tasks
-  cantle resume out --keep-failed          leave failed and canceled tasks as they are
-  cantle resume out --study study.yaml     the study was edited: run again what changed, keep the rest
-
-Exit status: as of `cantle run`.""",
-)
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-@click.option(
-    "--study",
-    "study_file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="The study as it reads now. Tasks whose commands changed run again, with all that follows from them.",
-)
-@click.option("--keep-failed", is_flag=True, help="Do not try failed, timed out or canceled tasks again.")
-@click.option("--take-over", is_flag=True, help="The conductor on another machine is dead, although it looks alive.")
-@machine_options
-def resume(
-    directory: Path,
-    study_file: Path | None,
-    keep_failed: bool,
-    take_over: bool,
-    cores: int | None,
-    gpus: int | None,
-    memory: str | None,
-    packer: str,
-    grace: float,
-    quiet: bool,
-    as_json: bool,
-) -> int:
-    """Go on with the run in DIR.
-
-    Finished tasks are never run again. What was running when the run ended gets a new attempt, and so do tasks that
-    failed or were canceled. A study that was edited meanwhile does not count, unless you name it with --study.
-    """
-    from cantle.store.layout import Layout
-
-    layout = Layout(directory).require()
-    machine = this_machine(cores, gpus, memory, grace)
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
 
     from cantle.model.study import Study
-    from cantle.plugins import find
-    from cantle.runtime.conducting import resume as take_up
 
-    def reopen(reader: str, folder: Path) -> Study:
-        study: Study = find("readers", reader)().reopen(folder)
-        return study
+
+def _arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("directory", metavar="DIR", type=Path, help="the run's directory")
+    parser.add_argument(
+        "--study",
+        type=Path,
+        metavar="FILE",
+        help="the study as it reads now: tasks whose commands changed run again, with all that follows from them",
+    )
+    parser.add_argument(
+        "--keep-failed", action="store_true", help="do not try failed, timed out or canceled tasks again"
+    )
+    parser.add_argument(
+        "--take-over", action="store_true", help="the conductor on another machine is dead, although it looks alive"
+    )
+    machine_options(parser)
+
+
+def _resume(asked: Namespace) -> int:
+    from cantle.store.layout import Layout
+
+    layout = Layout(asked.directory).require()
+    machine = this_machine(asked)
+
+    from cantle.runtime.conducting import resume
 
     changed = None
-    if study_file is not None:
+    if asked.study is not None:
         from cantle.cli.reading import read_like_before
 
-        changed = read_like_before(layout, study_file)
-    conductor = take_up(
+        changed = read_like_before(layout, asked.study)
+    conductor = resume(
         layout,
-        reopen,
+        _reopen,
         changed=changed,
-        retry=not keep_failed,
-        take_over=take_over,
+        retry=not asked.keep_failed,
+        take_over=asked.take_over,
         note=lambda text: say(f"cantle: {text}"),
     )
-    return conduct(conductor, machine, packer=packer, quiet=quiet, as_json=as_json)
+    return conduct(conductor, machine, asked)
+
+
+def _reopen(reader: str, folder: Path) -> Study:
+    from cantle.plugins import find
+
+    study: Study = find("readers", reader)().reopen(folder)
+    return study
+
+
+RESUME = Command(
+    "resume",
+    "",
+    _arguments,
+    _resume,
+    """\
+Finished tasks are never run again. What was running when the run ended gets a new attempt, and so do tasks that failed
+or were canceled. A study that was edited meanwhile does not count, unless you name it with --study.
+
+Exit status: as of `cantle run`.""",
+    """\
+  cantle resume out                        after a crash, Ctrl-C, kill -9, a full disk or failed tasks
+  cantle resume out --keep-failed          leave failed and canceled tasks as they are
+  cantle resume out --study study.yaml     the study was edited: run again what changed, keep the rest""",
+)

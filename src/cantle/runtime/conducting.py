@@ -24,7 +24,7 @@ from cantle.core.phases import Phase
 from cantle.core.state import State
 from cantle.engines.base import Engine
 from cantle.engines.process import await_runners, clear_leftovers, leftovers
-from cantle.errors import MachineError, RequestError
+from cantle.errors import LockedError, MachineError, RequestError
 from cantle.model.records import (
     AnyRecord,
     RunResumed,
@@ -79,15 +79,25 @@ class Conductor:
         self.state = state
         self.work = work
         self.inbox = SelectInbox()
+        self.requests = Requests(layout.directory)
 
-    def conduct(self, machine: Machine, decider: Decider, observers: Sequence[Observer] = ()) -> Outcome:
-        """Turn the loop until the run is over. Raises JournalError when it can no longer be written down."""
+    def conduct(
+        self,
+        machine: Machine,
+        decider: Decider,
+        observers: Sequence[Observer] = (),
+        note: Callable[[str], None] = lambda _: None,
+    ) -> Outcome:
+        """Turn the loop until the run is over. `note` is told what the user should know.
+
+        Raises JournalError when the run can no longer be written down, LockedError when somebody took it over.
+        """
         asks_gpus = any(step.needs.gpus for step in self.state.steps)
         engine = machine.make_engine(self.inbox, self.layout, asks_gpus)
         world = RealWorld(self.state, self.inbox, machine.allocation, engine, self.work)
         try:
             with _signals_stop_the_run(self.inbox):
-                run(self.state, world, self.journal, decider, (self._housekeeping(), *observers))
+                run(self.state, world, self.journal, decider, (self._housekeeping(note), *observers))
         finally:
             world.close()
         return Outcome(self.state, exit_code(self.state))
@@ -107,12 +117,12 @@ class Conductor:
             self.state.apply(record)
         self.journal.flush()
 
-    def _housekeeping(self) -> Observer:
+    def _housekeeping(self, note: Callable[[str], None]) -> Observer:
         """What has to be done now and then while the loop turns."""
-        requests = Requests(self.layout.directory)
+        requests = self.requests
         heartbeat = asked = synced = monotonic()
 
-        def observe(_state: State) -> None:
+        def observe(state: State) -> None:
             nonlocal heartbeat, asked, synced
             now = monotonic()
             if now - synced >= SYNC_S:
@@ -120,11 +130,18 @@ class Conductor:
                 self.journal.sync()
             if now - asked >= REQUESTS_S:
                 asked = now
-                for event in requests.poll():
+                for event in requests.poll(limits=state.studies[0].limits):
                     self.inbox.put(event)
+                for problem in requests.problems:
+                    note(problem)
+                requests.problems.clear()
             if now - heartbeat >= HEARTBEAT_S:
                 heartbeat = now
-                self.lock.heartbeat()
+                try:
+                    self.lock.heartbeat()
+                except LockedError:
+                    self.journal.abandon()
+                    raise
 
         return observe
 
@@ -150,6 +167,7 @@ def begin(
     lock.acquire()
     try:
         _keep(study, layout)
+        _copy_for_people(study, layout)
         journal = Journal.open_new(layout.journal)
     except BaseException:
         lock.release()
@@ -213,6 +231,8 @@ def resume(
     conductor = Conductor(layout, lock, journal, state, study.work(str(layout.directory)))
     try:
         _take_in_results(conductor, str(layout.nodes))
+        if forgotten := conductor.requests.discard():
+            note(f"{forgotten} requests to the earlier conductor are forgotten")
         now = time()
         conductor.record(RunResumed(now, os.uname().nodename, os.getpid(), retry))
         if changed is not None and difference is not None:
@@ -231,17 +251,17 @@ def replay(layout: Layout, note: Callable[[str], None] = lambda _: None) -> Stat
     """The state in which the journal leaves the run; damage in it is told and bridged."""
     state = State()
     contents = read(layout.journal)
-    records = list(contents)
-    damaged = bool(contents.damaged)
-    if damaged:
-        from cantle.core.mend import fill_gaps
-    for stretch in contents.damaged:
-        note(f"{layout.journal}: {stretch}; what it held is lost, and is done again where needed")
-    for record in records:
-        if damaged:
+    told = 0
+    for record in contents:
+        if contents.damaged:
+            from cantle.core.mend import fill_gaps
+
             for missing in fill_gaps(state, record):
                 state.apply(missing)
         state.apply(record)
+        for stretch in contents.damaged[told:]:
+            told += 1
+            note(f"{layout.journal}: {stretch}; what it held is lost, and is done again where needed")
     return state
 
 
@@ -255,6 +275,16 @@ def _keep(study: Study, layout: Layout) -> None:
             temporary.replace(path)
     except OSError as error:
         raise MachineError(f"cannot write {layout.study}: {error.strerror}. Mend that, and begin again.") from error
+
+
+def _copy_for_people(study: Study, layout: Layout) -> None:
+    """Maestro leaves a copy of the study's file at the top of its directory, and people look for it there."""
+    source = Path(study.source)
+    try:
+        if source.is_file():
+            (layout.directory / source.name).write_bytes(source.read_bytes())
+    except OSError as error:
+        raise MachineError(f"cannot write {layout.directory}: {error.strerror}. Mend that, and begin again.") from error
 
 
 def _require_same_tasks(state: State, study: Study, layout: Layout) -> None:
@@ -271,10 +301,10 @@ def _difference(study: Study, changed: Study, layout: Layout) -> StudyChanged:
     after = [task.name for task in changed.tasks]
     if before != after:
         gone = set(before) - set(after)
-        new = set(after) - set(before)
+        come = set(after) - set(before)
         what = "; ".join(
             f"{len(names):,} {verb} ({', '.join(sorted(names)[:3])}{', …' if len(names) > 3 else ''})"
-            for names, verb in ((gone, "gone"), (new, "new"))
+            for names, verb in ((gone, "gone"), (come, "new"))
             if names
         )
         raise RequestError(

@@ -40,9 +40,9 @@ class Fate(msgspec.Struct, frozen=True, gc=False):
 class SimulatedWorld:
     """Nodes that do not exist run tasks for as long as `fate` says.
 
-    `nodes` come up in groups at their times; `losses` are (time, node number). `start_s` passes between a launch and its
-    process's start, `jitter` spreads durations log-normally (0.3: a third of them are off by more than 30 %),
-    `failures` is the chance of an attempt to fail.
+    `nodes` come up in groups at their times, none before the state's own; `losses` are (time, node number). `start_s`
+    passes between a launch and its process's start, `jitter` spreads durations log-normally (0.3: a third of them are off
+    by more than 30 %), `failures` is the chance of an attempt to fail.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class SimulatedWorld:
         self._serial = 0
         coming = sorted(nodes, key=lambda group: group[0])
         awaited = sum(len(group) for _, group in coming)
-        self.put(NodesAwaited(0.0, awaited))
+        self.put(NodesAwaited(state.now, awaited))
         for time, group in coming:
             self.put(NodesJoined(time, group))
         for time, node in losses:

@@ -20,7 +20,8 @@ FORMAT = 1
 SEAL = len(b',"crc":"01234567"}')
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(AnyRecord).decode
+_decoder: msgspec.json.Decoder[AnyRecord] | None = None
+"""Made when first needed: that takes longer than many a run."""
 _START = re.compile(rb'\{"is":"')
 _END = re.compile(rb',"crc":"[0-9a-f]{8}"\}')
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -51,8 +52,11 @@ def record_in(line: bytes) -> AnyRecord:
     """The record of a line without its newline. Raises ValueError with the reason when the line is damaged."""
     if line[-SEAL:] != b',"crc":"%08x"}' % crc32(line[:-SEAL]):
         raise ValueError(_what_is_wrong(line))
+    global _decoder
+    if _decoder is None:
+        _decoder = msgspec.json.Decoder(AnyRecord)
     try:
-        return _decode(line)
+        return _decoder.decode(line)
     except msgspec.MsgspecError as error:
         raise ValueError(f"a record that this version of Cantle does not know: {error}") from error
 

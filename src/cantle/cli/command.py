@@ -1,0 +1,95 @@
+"""What is a command made of? Its arguments, what it does, and what its help says.
+
+argparse, because it is loaded in a millisecond and the whole of a one-task run takes sixty.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import NamedTuple, NoReturn
+
+from cantle.errors import RequestError
+
+USAGE_ERROR = 64
+"""Exit status of a command line that makes no sense: not 2, which says that tasks failed."""
+
+
+class Command(NamedTuple):
+    """`arguments` fills a parser; `run` does the work and returns the exit status."""
+
+    name: str
+    summary: str
+    arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+    description: str = ""
+    examples: str = ""
+
+    def parser(self) -> Parser:
+        """The parser of this command's own arguments."""
+        parser = Parser(
+            prog=f"cantle {self.name}",
+            description=f"{self.summary}\n\n{self.description}".strip(),
+            epilog=f"Examples:\n{self.examples}" if self.examples else None,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        self.arguments(parser)
+        return parser
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors name the nearest thing that would have been right."""
+
+    def error(self, message: str) -> NoReturn:
+        """Tell what is wrong with the command line, and end with the status for that."""
+        self.print_usage(sys.stderr)
+        self.exit(USAGE_ERROR, f"{self.prog}: {message}{self._nearest(message)}\nTry '{self.prog} --help'.\n")
+
+    def _nearest(self, message: str) -> str:
+        prefix = "unrecognized arguments: "
+        if not message.startswith(prefix):
+            return ""
+        from difflib import get_close_matches
+
+        wrong = message.removeprefix(prefix).split()[0].partition("=")[0]
+        known = [option for action in self._actions for option in action.option_strings]
+        near = get_close_matches(wrong, known, n=1) if wrong.startswith("-") else []
+        return f" (did you mean {near[0]}?)" if near else ""
+
+
+def at_least(least: float, kind: type[int] | type[float] = int) -> Callable[[str], float]:
+    """A number that is not below `least`."""
+
+    def parse(text: str) -> float:
+        try:
+            number = kind(text)
+        except ValueError:
+            what = "a whole number" if kind is int else "a number"
+            raise argparse.ArgumentTypeError(f"{text!r} is not {what}") from None
+        if not number >= least:
+            raise argparse.ArgumentTypeError(f"{text} is below {least}")
+        return number
+
+    return parse
+
+
+def amount(parse: str) -> Callable[[str], float]:
+    """A duration or an amount of memory: `parse` names the function of `cantle.readers.quantities` that reads it."""
+
+    def read(text: str) -> float:
+        from cantle.readers import quantities
+
+        try:
+            number: float = getattr(quantities, parse)(text)
+        except ValueError as problem:
+            raise argparse.ArgumentTypeError(str(problem)) from None
+        return number
+
+    return read
+
+
+def wrong(message: str) -> RequestError:
+    """An error for options that do not go together."""
+    return RequestError(message)
