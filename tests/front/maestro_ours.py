@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+from maestro_oracle import Instance
+
+from cantle.errors import StudyError
 from cantle.readers.base import ReadOptions
 from cantle.readers.maestro import MaestroReader
-from maestro_oracle import Instance
 
 SPECS = Path(__file__).parent / "specs"
 
@@ -38,3 +41,18 @@ def instances_of(study, out: Path) -> dict[str, Instance]:
             dict(pair.split(":", 1) for pair in task.params.split(";") if pair),
         )
     return found
+
+
+def problems(folder: Path, text: str, **options):
+    """What is wrong with this text as a specification; there must be something."""
+    with pytest.raises(StudyError) as caught:
+        read(write(folder, text), **options)
+    return caught.value.problems
+
+
+def one_step(run: str = "", top: str = "") -> str:
+    """A specification of one step `work`, whose `run` (from line 7 on) and top level are added to."""
+    lines = "".join(f"      {line}\n" for line in run.splitlines())
+    cmd = "" if "cmd:" in run else "      cmd: echo\n"
+    head = "description: {name: s, description: d}\nstudy:\n  - name: work\n    description: d\n    run:\n"
+    return f"{head}{cmd}{lines}{top}\n"

@@ -57,6 +57,7 @@ GOLDEN = [
     Golden("melt-local", 1, 3, 2, 2, 0, 0, 0, 2, "local"),
     Golden("melt-flux", 1, 3, 2, 2, 0, 0, 0, 2, "flux"),
     Golden("chain", 2, 1, 2, 4, 2, 0, 0, 0, "local"),
+    Golden("beyond-a-funnel", 3, 1, 2, 5, 4, 1, 0, 0, "local"),
 ]
 
 

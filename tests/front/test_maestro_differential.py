@@ -45,14 +45,11 @@ def specifications(draw):
     ancestors: dict[str, set[str]] = {}
     for i in range(draw(st.integers(1, 5))):
         name = f"step{i}"
-        depends = []
-        for parent in draw(
-            st.lists(st.sampled_from([step["name"] for step in steps]), unique=True) if steps else st.just([])
-        ):
-            depends.append(draw(st.sampled_from(["{}", "{}", "{}_*", "{}*", "*{}"])).format(parent))
+        awaited = [step["name"] for step in steps if draw(st.integers(0, 2))]
+        depends = [draw(st.sampled_from(["{}", "{}", "{}_*", "{}*", "*{}"])).format(parent) for parent in awaited[-3:]]
         parents = {entry.replace("_*", "").replace("*", "") for entry in depends}
         ancestors[name] = parents.union(*(ancestors[parent] for parent in parents))
-        texts = [*words, *(f"$({parent}.workspace)/y" for parent in sorted(ancestors[name]))]
+        texts = [*words, *(f"$({parent}.workspace)/y" for parent in sorted(ancestors[name]) * 3)]
         script = st.lists(st.sampled_from(texts), min_size=1, max_size=5).map(" ".join)
         run = {"cmd": draw(script) + "\n", "depends": depends}
         if draw(st.booleans()):
@@ -98,7 +95,7 @@ def draw_resources(draw, run, keys):
     run["cmd"] = "\n".join([*lines, run["cmd"]])
 
 
-@settings(max_examples=250, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=200, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(spec=specifications(), hashws=st.booleans())
 def test_any_specification_becomes_what_maestro_makes_of_it(spec, hashws):
     with tempfile.TemporaryDirectory() as folder:
@@ -132,22 +129,67 @@ SLURM = "batch: {type: slurm, host: h, bank: b, queue: q}"
 
 DIFFERENCES = [
     # what, specification, what Maestro's script of b says, or the beginning of what it raises, what ours says
-    ("a label that uses one listed earlier", study("$(L2)", top="env: {variables: {V: 1}, labels: {L1: '$(V)', L2: 'x$(L1)'}}"), "x$(L1)", "x1"),
-    ("two workspaces without a blank between", study("ls $(a.workspace):$(a.workspace)", ["a"]), "Workspace for", "ls OUT/a:OUT/a"),
+    (
+        "a label that uses one listed earlier",
+        study("$(L2)", top="env: {variables: {V: 1}, labels: {L1: '$(V)', L2: 'x$(L1)'}}"),
+        "x$(L1)",
+        "x1",
+    ),
+    (
+        "two workspaces without a blank between",
+        study("ls $(a.workspace):$(a.workspace)", ["a"]),
+        "Workspace for",
+        "ls OUT/a:OUT/a",
+    ),
     ("a step's own workspace by its name", study("ls $(b.workspace)"), "Workspace for", "ls OUT/b"),
-    ("whole and part in one script", study("$(LAUNCHER)[1n, 2p] x; $(LAUNCHER) y", more="procs: 4\n    nodes: 2", top=SLURM), "srun -n 2 -N 1 x; $(LAUNCHER) y", "srun -n 2 -N 1 x; srun -n 4 -N 2 y"),
-    ("a bracket further on in the line", study("$(LAUNCHER)[1n, 2p] x a[3]", more="procs: 4\n    nodes: 2", top=SLURM), "srun -n 2 -N 1\n", "srun -n 2 -N 1 x a[3]"),
-    ("a blank in old brackets", study("$(LAUNCHER)[1, 2] x", more="procs: 4\n    nodes: 2", top=SLURM), "srun -n  2 -N 1 x", "srun -n 2 -N 1 x"),
-    ("varying procs with brackets", study("$(LAUNCHER)[2p] x", more="procs: $(V)", top=SLURM + "\nenv: {variables: {V: 4}}"), "'>' not supported", "srun -n 2 x"),
+    (
+        "whole and part in one script",
+        study("$(LAUNCHER)[1n, 2p] x; $(LAUNCHER) y", more="procs: 4\n    nodes: 2", top=SLURM),
+        "srun -n 2 -N 1 x; $(LAUNCHER) y",
+        "srun -n 2 -N 1 x; srun -n 4 -N 2 y",
+    ),
+    (
+        "a bracket further on in the line",
+        study("$(LAUNCHER)[1n, 2p] x a[3]", more="procs: 4\n    nodes: 2", top=SLURM),
+        "srun -n 2 -N 1\n",
+        "srun -n 2 -N 1 x a[3]",
+    ),
+    (
+        "a blank in old brackets",
+        study("$(LAUNCHER)[1, 2] x", more="procs: 4\n    nodes: 2", top=SLURM),
+        "srun -n  2 -N 1 x",
+        "srun -n 2 -N 1 x",
+    ),
+    (
+        "varying procs with brackets",
+        study("$(LAUNCHER)[2p] x", more="procs: $(V)", top=SLURM + "\nenv: {variables: {V: 4}}"),
+        "'>' not supported",
+        "srun -n 2 x",
+    ),
     ("nodes without procs", study("$(LAUNCHER) x", more="nodes: 2", top=SLURM), "srun -n  -N 2 x", "srun -n 2 -N 2 x"),
-    ("a walltime beyond its fields", study(more='procs: 1\n    walltime: "00:60:00"', top=SLURM), "--time=00:60:00", "--time=01:00:00"),
-    ("a walltime without quotes", study(more="procs: 1\n    walltime: 10:00:00", top=SLURM), "--time=36000", "--time=10:00:00"),
+    (
+        "a walltime beyond its fields",
+        study(more='procs: 1\n    walltime: "00:60:00"', top=SLURM),
+        "--time=00:60:00",
+        "--time=01:00:00",
+    ),
+    (
+        "a walltime without quotes",
+        study(more="procs: 1\n    walltime: 10:00:00", top=SLURM),
+        "--time=36000",
+        "--time=10:00:00",
+    ),
     ("a clock among the variables", study("$(T)", top="env: {variables: {T: 1:30:00}}"), "5400", "1:30:00"),
     ("a step's own launcher where nothing is scheduled", study("$(LAUNCHER) x"), "$(LAUNCHER) x", "x\n"),
     ("parameters that are nothing", study(top="global.parameters:"), "'NoneType' object", "echo"),
-    ("text for a number", study("$(LAUNCHER) x", more='procs: "4"', top=SLURM), "The value '4' in field run.procs", "srun -n 4 x"),
+    (
+        "text for a number",
+        study("$(LAUNCHER) x", more='procs: "4"', top=SLURM),
+        "The value '4' in field run.procs",
+        "srun -n 4 x",
+    ),
     ("a workspace that is not awaited", study("ls $(a.workspace)"), "Workspace for 'a' is being used", "ls OUT/a"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("spec", "theirs", "ours"), [d[1:] for d in DIFFERENCES], ids=[d[0] for d in DIFFERENCES])
@@ -161,7 +203,7 @@ def test_each_documented_difference_is_one(spec, theirs, ours, tmp_path, monkeyp
 
     try:
         said = str(instances(path, out)["b"].scripts)
-    except Exception as error:  # whatever Maestro raises
+    except Exception as error:  # noqa: BLE001 - Maestro raises many kinds, plain ones too
         said = str(error)
     launcher = "slurm" if "slurm" in spec else ""
     script = next(iter(instances_of(read(path, launcher=launcher), out)["b"].scripts.values()))

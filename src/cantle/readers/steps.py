@@ -277,7 +277,7 @@ def warn_of_near_misses(plans: list[StepPlan], known: list[str], findings: Findi
                 if strange and re.fullmatch(r"[A-Z][A-Z0-9_]{2,}(\.\w+)?", name):
                     from difflib import get_close_matches
 
-                    near = get_close_matches(stem, known, n=1, cutoff=0.6)
+                    near = get_close_matches(stem, known, n=1, cutoff=0.55)
                     if near:
                         what = f"$({name}) is no name of this study, so the shell runs it as a command; is $({near[0]}) meant?"
                         findings.odd(plan.line, f"{plan.key}.run", what)
