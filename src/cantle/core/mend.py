@@ -10,12 +10,15 @@ Records of nodes, studies and tasks cannot be made up: without them the others n
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from cantle.core.phases import ACTIVE, OVER, UNSUCCESSFUL, Phase
 from cantle.core.state import State
 from cantle.errors import JournalError
 from cantle.model.records import (
     AnyRecord,
     Launch,
+    LimitsChanged,
     Refuse,
     Revived,
     StudyChanged,
@@ -81,6 +84,11 @@ def _before_launch(state: State, launch: Launch) -> list[AnyRecord]:
         spared = canceled & {task, *over, *_above(state, over)}
         filled.append(Revived(time, sorted({task, *done, *over, *spared})))
 
+    study = state.study_of_step[state.tasks[task].step]
+    limits = state.studies[study].limits
+    careful = bool(over) and limits.fail_fast  # what is taken for failed without proof shall not end all the rest
+    if careful:
+        filled.append(LimitsChanged(time, structs.replace(limits, fail_fast=False), study))
     for t in sorted({*done, *over}):
         if t in over:
             filled.append(Refuse(time, t, MISSING))
@@ -90,6 +98,8 @@ def _before_launch(state: State, launch: Launch) -> list[AnyRecord]:
             attempt = max(1, state.attempts[t])
             filled.append(Launch(time, t, attempt, (), why=MISSING))
             filled.append(TaskEnded(time, t, attempt, "done", detail=MISSING))
+    if careful:
+        filled.append(LimitsChanged(time, limits, study))
     return filled
 
 
@@ -100,18 +110,13 @@ def _proven(state: State, task: int) -> tuple[set[int], set[int]]:
     stack = [task]
     while stack:
         row = state.tasks[stack.pop()]
-        fail_fast = state.studies[state.study_of_step[row.step]].limits.fail_fast
         for parent in row.parents:
             if state.phases[parent] != Phase.DONE and parent not in done:
                 done.add(parent)
                 stack.append(parent)
         for parent in row.after:
-            if state.phases[parent] not in OVER and parent not in done:
-                if fail_fast:  # after a failure nothing was launched any more
-                    done.add(parent)
-                    stack.append(parent)
-                else:
-                    over.add(parent)
+            if state.phases[parent] not in OVER:
+                over.add(parent)
     return done, over - done
 
 

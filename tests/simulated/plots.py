@@ -1,0 +1,295 @@
+"""Random runs: a study, nodes, fates and mishaps, told in the simulated world and checked while they are told.
+
+A `Plot` is what hypothesis draws; `tell` runs it to its end. A `Witness` follows the records with books of its own, which
+know nothing of the state's, and objects to whatever must never happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from hypothesis import strategies as st
+
+from builders import CheckedState, Job, study_records
+from cantle.core.decide import Decider
+from cantle.core.phases import OVER, Phase
+from cantle.core.state import State
+from cantle.model.records import (
+    AnyRecord,
+    CancelAsked,
+    Event,
+    Launch,
+    LimitsChanged,
+    NodeLost,
+    NodesJoined,
+    Outcome,
+    Refuse,
+    RunResumed,
+    StopAsked,
+    StudyChanged,
+    TaskEnded,
+)
+from cantle.model.resources import Needs, Node, indexes, list_to_mask
+from cantle.model.study import Limits
+from cantle.runtime.loop import NoLog, turn
+from cantle.runtime.simulated import Fate, SimulatedWorld
+
+PATIENCE = 5
+"""From this attempt on every attempt succeeds, so that each plot has an end."""
+
+BAD: tuple[Outcome, ...] = ("failed", "timeout", "memory", "lost", "interrupted", "canceled", "unstartable")
+
+
+class Plot(msgspec.Struct, frozen=True):
+    """All that decides how a run goes."""
+
+    jobs: list[Job]
+    nodes: list[tuple[float, list[Node]]]
+    fates: list[Fate]
+    limits: Limits = Limits()
+    mishaps: list[Event] = []
+    start_s: float = 0.0
+
+    def fate(self, task: int, attempt: int) -> Fate:
+        """What becomes of this attempt: one of the drawn fates."""
+        fate = self.fates[(task * 7 + attempt * 3) % len(self.fates)]
+        return fate if attempt < PATIENCE else Fate(min(fate.duration_s, 1.0))
+
+
+class Witness(CheckedState):
+    """A state whose records are checked against books kept apart from it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done: set[int] = set()
+        self.attempts_begun: set[tuple[int, int]] = set()
+        self.under_way: dict[int, Launch] = {}
+        self.stopped = False
+        self.failed_fast = False
+
+    def apply(self, record: AnyRecord) -> None:
+        """Object to what must never happen, then apply."""
+        if isinstance(record, Launch):
+            self._object_to_launch(record)
+            self.attempts_begun.add((record.task, record.attempt))
+            self.under_way[record.task] = record
+        elif isinstance(record, TaskEnded):
+            launch = self.under_way.get(record.task)
+            if launch is not None and launch.attempt == record.attempt:
+                del self.under_way[record.task]
+                if record.outcome == "done":
+                    assert record.task not in self.done, "done twice"
+                    self.done.add(record.task)
+        elif isinstance(record, NodeLost):
+            for task, launch in list(self.under_way.items()):
+                if any(place.node == record.node for place in launch.on):
+                    del self.under_way[task]
+        elif isinstance(record, RunResumed):
+            self.under_way.clear()
+            self.stopped = False
+        elif isinstance(record, StopAsked):
+            self.stopped = True
+        elif isinstance(record, Refuse):
+            assert record.task not in self.under_way and record.task not in self.done
+            assert not self.awaited, "nothing is called impossible while nodes are awaited"
+        super().apply(record)
+        if isinstance(record, StudyChanged):
+            self.done = {task for task in self.done if self.phases[task] == Phase.DONE}
+        assert set(self.under_way) == set(self.running)
+        assert self.done == {task for task, phase in enumerate(self.phases) if phase == Phase.DONE}
+
+    def _object_to_launch(self, launch: Launch) -> None:
+        task = launch.task
+        row = self.tasks[task]
+        assert not self.stopped, "launched after the stop"
+        assert not self.studies[0].failing, "launched after the failure that ends all"
+        assert task not in self.under_way and task not in self.done
+        assert (task, launch.attempt) not in self.attempts_begun, "one attempt launched twice"
+        assert launch.attempt == 1 + max((a for t, a in self.attempts_begun if t == task), default=0)
+        assert self.done.issuperset(row.parents)
+        assert all(self.phases[p] in OVER for p in row.after)
+        throttle = self.studies[0].limits.throttle
+        assert not throttle or len(self.under_way) < throttle
+        self._object_to_places(launch)
+
+    def _object_to_places(self, launch: Launch) -> None:
+        needs = self.step_of(launch.task).needs
+        assert len({place.node for place in launch.on}) == len(launch.on) == needs.nodes
+        for place in launch.on:
+            node = self.room.nodes[place.node]
+            here = [
+                (self.step_of(t).needs, other)
+                for t, begun in self.under_way.items()
+                for other in begun.on
+                if other.node == place.node
+            ]
+            cores = [i for _, other in here for i in indexes(list_to_mask(other.cores))]
+            gpus = [i for _, other in here for i in indexes(list_to_mask(other.gpus))]
+            mine = indexes(list_to_mask(place.cores))
+            assert len(mine) >= needs.cores and not set(mine) & set(cores) and max(mine) < node.cores
+            my_gpus = indexes(list_to_mask(place.gpus))
+            assert len(my_gpus) >= needs.gpus and not set(my_gpus) & set(gpus)
+            assert all(i < node.gpus for i in my_gpus)
+            assert needs.memory_mib + sum(n.memory_mib for n, _ in here) <= node.memory_mib or not needs.memory_mib
+            assert not (needs.whole_nodes and here) and not any(n.whole_nodes for n, _ in here)
+            assert needs.kind in ("", node.kind)
+
+
+def begin(plot: Plot) -> Witness:
+    """The run with its study, before anything happens."""
+    state = Witness()
+    for record in study_records(plot.jobs, plot.limits):
+        state.apply(record)
+    return state
+
+
+def world_of(plot: Plot, state: State, mishaps: Iterable[Event] = (), nodes_at: float | None = None) -> SimulatedWorld:
+    """The world in which the plot takes place; with `nodes_at`, all nodes come up then."""
+    groups = plot.nodes if nodes_at is None else [(nodes_at, [n for _, group in plot.nodes for n in group])]
+    world = SimulatedWorld(state, groups, plot.fate, start_s=plot.start_s, grace_s=0.5)
+    for event in mishaps:
+        world.put(event)
+    return world
+
+
+def go_on(state: State, world: SimulatedWorld, decider: Decider | None = None) -> None:
+    """Turn the loop to the end, in far more turns than any plot needs at most."""
+    decider = decider or Decider()
+    for _ in range(2000):
+        if state.finished:
+            return
+        turn(state, world, NoLog(), decider, world.wait())
+    raise AssertionError(f"no end in sight: {state.totals}")
+
+
+def tell(plot: Plot) -> Witness:
+    """The whole story."""
+    state = begin(plot)
+    go_on(state, world_of(plot, state, plot.mishaps))
+    return state
+
+
+def resume(plot: Plot, state: State, retry: bool = True) -> None:
+    """Another conductor goes on with the run, on the same nodes, undisturbed, to the end."""
+    state.apply(RunResumed(state.now, "host", 2, retry))
+    go_on(state, world_of(plot, state, nodes_at=state.now))
+
+
+# What hypothesis draws
+
+seconds = st.integers(0, 12).map(lambda n: n / 4)
+fates = st.lists(
+    st.builds(Fate, seconds, st.sampled_from(("done",) * 14 + BAD)),
+    min_size=1,
+    max_size=8,
+)
+good_fates = st.lists(st.builds(Fate, seconds), min_size=1, max_size=8)
+
+
+@st.composite
+def needs(draw: st.DrawFn) -> Needs:
+    return Needs(
+        draw(st.sampled_from([1, 1, 1, 2, 3])),
+        draw(st.sampled_from([1, 1, 1, 1, 2])),
+        draw(st.sampled_from([0, 0, 0, 1, 2])),
+        draw(st.sampled_from([0, 0, 0, 3, 5])),
+        draw(st.sampled_from([(), (), (), (("licence", 1),)])),
+        draw(st.sampled_from(["", "", "", "big"])),
+        draw(st.sampled_from([False] * 5 + [True])),
+    )
+
+
+@st.composite
+def jobs(draw: st.DrawFn, most: int = 10) -> list[Job]:
+    found = []
+    for i in range(draw(st.integers(1, most))):
+        before = [f"t{n}" for n in range(i)]
+        some = st.lists(st.sampled_from(before), max_size=3, unique=True) if before else st.just([])
+        found.append(
+            Job(
+                f"t{i}",
+                tuple(draw(some)),
+                tuple(draw(some)) if draw(st.integers(0, 2)) == 0 else (),
+                draw(needs()),
+                draw(seconds),
+                draw(st.sampled_from([0, 0, 1, 2])),
+                draw(st.booleans()),
+                draw(st.sampled_from([0.0, 0.0, 1.0])),
+                draw(st.sampled_from([0.0, 0.0, 2.0])),
+            )
+        )
+    return found
+
+
+@st.composite
+def some_nodes(draw: st.DrawFn) -> list[Node]:
+    return [
+        Node(
+            f"n{i}",
+            draw(st.integers(1, 4)),
+            draw(st.sampled_from([0, 1, 2])),
+            draw(st.sampled_from([0, 4, 8])),
+            draw(st.sampled_from([(), (("licence", 2),)])),
+            draw(st.sampled_from(["", "big"])),
+        )
+        for i in range(draw(st.integers(1, 3)))
+    ]
+
+
+LARGE = [Node(f"large{i}", 4, 2, 16, (("licence", 2),), "big") for i in range(3)]
+"""Three nodes on which every job that is drawn can run."""
+
+
+@st.composite
+def mishaps(draw: st.DrawFn, tasks: int, nodes: int) -> Event:
+    time = draw(seconds) + draw(st.integers(0, 8))
+    kind = draw(
+        st.sampled_from(["lose", "lose", "lose", "join", "cancel", "cancel all", "stop", "stop at once", "limits"])
+    )
+    if kind == "lose":
+        return NodeLost(time, draw(st.integers(0, nodes)), "mishap")
+    if kind == "join":
+        return NodesJoined(time, draw(some_nodes()))
+    if kind == "cancel":
+        return CancelAsked(time, draw(st.lists(st.integers(0, tasks - 1), min_size=1, max_size=3)), "me")
+    if kind == "cancel all":
+        return CancelAsked(time)
+    if kind == "limits":
+        return LimitsChanged(time, draw(limits()))
+    return StopAsked(time, "enough", kind == "stop at once")
+
+
+@st.composite
+def limits(draw: st.DrawFn) -> Limits:
+    return Limits(
+        draw(st.sampled_from([0, 0, 1, 3])),
+        draw(st.sampled_from([0, 1, 2])),
+        draw(st.sampled_from([False, False, False, True])),
+    )
+
+
+@st.composite
+def plots(draw: st.DrawFn) -> Plot:
+    """Anything may go wrong."""
+    the_jobs = draw(jobs())
+    groups = draw(st.lists(st.tuples(seconds, some_nodes()), min_size=1, max_size=3))
+    if draw(st.booleans()):
+        groups.append((draw(seconds), LARGE))
+    number = sum(len(group) for _, group in groups)
+    mishap = mishaps(len(the_jobs), number)
+    return Plot(
+        the_jobs,
+        groups,
+        draw(fates),
+        draw(limits()),
+        sorted(draw(st.lists(mishap, max_size=5)), key=lambda event: event.time),
+        draw(st.sampled_from([0.0, 0.25])),
+    )
+
+
+@st.composite
+def survivable_plots(draw: st.DrawFn) -> Plot:
+    """Anything may go wrong, but there is a node for each job, and who is tried often enough succeeds."""
+    plot = draw(plots())
+    return msgspec.structs.replace(plot, nodes=[*plot.nodes, (0.0, LARGE)])

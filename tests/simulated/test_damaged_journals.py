@@ -1,0 +1,273 @@
+"""A journal with holes in its middle (case O33): reading never fails, and no result that is left in it is lost."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plots import LARGE, Plot, Witness, go_on, plots, resume, tell, world_of
+
+from builders import CheckedState, Story, job, node, nodes, snapshot
+from cantle.core.mend import MISSING, fill_gaps
+from cantle.core.phases import Phase
+from cantle.core.state import State
+from cantle.errors import JournalError
+from cantle.model.records import (
+    AnyRecord,
+    Launch,
+    NodesJoined,
+    Refuse,
+    RunResumed,
+    StudyChanged,
+    TaskEnded,
+    TasksAdded,
+    TaskStarted,
+)
+from cantle.model.resources import Node
+from cantle.model.study import Limits
+from cantle.runtime.simulated import Fate
+
+
+def read(records: list[AnyRecord]) -> CheckedState:
+    """Read a journal as a resuming conductor does when it knows of damage."""
+    state = CheckedState()
+    for record in records:
+        for missing in fill_gaps(state, record):
+            state.apply(missing)
+        state.apply(record)
+    return state
+
+
+def ends_of(state: State) -> dict[str, str]:
+    return {state.tasks[t].name: phase.name.lower() for t, phase in enumerate(state.phases)}
+
+
+def without(story: Story, *gone: tuple[type, str]) -> list[AnyRecord]:
+    """The story's records without those of these types about these tasks."""
+    numbers = {(kind, story.number_of[name]) for kind, name in gone}
+    return [r for r in story.records if (type(r), getattr(r, "task", None)) not in numbers]
+
+
+# Each proof by itself
+
+
+def test_nothing_is_made_up_where_nothing_is_missing() -> None:
+    story = Story(job("a"), job("b", "a"), on=[node()])
+    story.runs_through("a", "b")
+    state = State()
+    for record in story.records:
+        assert fill_gaps(state, record) == []
+        state.apply(record)
+
+
+def test_o33_who_is_launched_had_parents_that_were_done_and_so_on_upwards() -> None:
+    story = Story(job("a"), job("b", "a"), job("c", "b"), on=[node()])
+    story.runs_through("a", "b")
+    story.launches()
+    every = [(kind, name) for kind in (Launch, TaskStarted, TaskEnded) for name in "ab"]
+    state = read(without(story, *every))
+    assert ends_of(state) == {"a": "done", "b": "done", "c": "launched"}
+    assert state.running[2] == story.launch_of("c")
+    assert state.attempts == [1, 1, 1]
+
+
+def test_o33_a_lost_end_is_proved_by_a_child_on_the_same_core() -> None:
+    story = Story(job("a"), job("b", "a"), on=[node()])
+    story.runs_through("a")
+    story.launches()
+    assert ends_of(read(without(story, (TaskEnded, "a")))) == {"a": "done", "b": "launched"}
+
+
+def test_o33_a_lost_end_that_nothing_proves_to_have_been_good_means_that_the_task_runs_again() -> None:
+    story = Story(job("a"), job("b"), on=[node()])
+    story.runs_through("a")
+    story.launches()
+    state = read(without(story, (TaskEnded, "a")))
+    assert ends_of(state) == {"a": "ready", "b": "launched"}
+    assert state.ended[0].detail == MISSING
+    assert not state.faults
+
+
+def test_o33_an_end_proves_the_launch() -> None:
+    story = Story(job("a"), job("b", "a"), on=[node()])
+    story.runs_through("a", "b")
+    state = read(without(story, (Launch, "a"), (TaskStarted, "a"), (Launch, "b")))
+    assert ends_of(state) == {"a": "done", "b": "done"}
+
+
+def test_o33_a_start_proves_the_launch_on_places_that_nobody_knows() -> None:
+    story = Story(job("a"), job("b"), on=nodes(2))
+    story.launches()
+    story.start("a", pid=5)
+    state = read(without(story, (Launch, "a")))
+    assert (ends_of(state)["a"], state.pids[0], state.running[0].on) == ("running", 5, ())
+
+
+def test_o33_a_later_attempt_proves_that_the_one_before_had_ended() -> None:
+    story = Story(job("a", retries=2), on=[node()])
+    story.launches()
+    story.end("a", "failed")
+    story.launches()
+    state = read(without(story, (TaskEnded, "a")))
+    assert (ends_of(state), state.attempts, state.running[0].attempt) == ({"a": "launched"}, [2], 2)
+
+
+def test_o33_an_end_of_a_later_attempt_counts_while_an_older_one_seems_to_run() -> None:
+    story = Story(job("a", retries=2), on=[node()])
+    story.launches()
+    story.end("a", "failed")
+    story.launches()
+    story.end("a")
+    records = [r for r in story.records if not (isinstance(r, TaskEnded) and r.attempt == 1)]
+    records = [r for r in records if not (isinstance(r, Launch) and r.attempt == 2)]
+    assert ends_of(read(records)) == {"a": "done"}
+
+
+def test_o33_what_only_had_to_be_over_is_taken_for_failed_and_so_runs_again() -> None:
+    story = Story(job("a"), job("needs a", "a"), job("b", after="a"), on=[node()])
+    story.launches()
+    story.end("a")
+    story.runs_through("needs a")
+    story.launches()
+    gone = [(kind, name) for kind in (Launch, TaskStarted, TaskEnded) for name in ("a", "needs a")]
+    state = read(without(story, *gone))
+    assert ends_of(state) == {"a": "failed", "needs a": "skipped", "b": "launched"}
+    assert state.cause_of[0] == MISSING
+
+
+def test_o33_when_it_turns_out_later_that_it_was_done_it_is_done_after_all() -> None:
+    story = Story(job("a"), job("c", "a"), job("d", "c"), job("b", after="a", priority=1), on=[node()])
+    story.launches()
+    story.end("a")
+    story.runs_through("b", "c", "d")
+    state = read(without(story, (Launch, "a"), (TaskEnded, "a"), (Launch, "c"), (TaskStarted, "c"), (TaskEnded, "c")))
+    assert ends_of(state) == dict.fromkeys("acdb", "done")
+    assert not state.cause_of
+
+
+def test_o33_what_is_taken_for_failed_without_proof_does_not_set_off_fail_fast() -> None:
+    limits = Limits(fail_fast=True)
+    story = Story(job("a"), job("b", after="a"), job("c"), on=[node()], limits=limits)
+    story.launches()
+    story.end("a")
+    story.launches()
+    state = read(without(story, (Launch, "a"), (TaskEnded, "a")))
+    assert ends_of(state) == {"a": "failed", "b": "launched", "c": "ready"}
+    assert state.studies[0].limits == limits and not state.studies[0].failing
+
+
+def test_o33_a_task_that_seemed_canceled_was_not_if_its_end_is_told() -> None:
+    story = Story(job("a"), job("b", "a"), on=[node()])
+    story.runs_through("a")
+    story.launches()
+    story.cancel()
+    story.decides()
+    story.end("b")
+    state = read(without(story, (Launch, "a"), (TaskStarted, "a"), (TaskEnded, "a"), (Launch, "b")))
+    assert ends_of(state) == {"a": "done", "b": "done"}
+
+
+def test_o33_an_attempt_taken_for_interrupted_counts_when_its_end_is_told_after_all() -> None:
+    memory = {"memory_mib": 4}
+    jobs = [job("x", **memory), job("y", **memory), job("w"), job("z", **memory)]
+    story = Story(*jobs, on=[Node("n0", 3, memory_mib=8)])
+    story.launches()
+    story.end("y")
+    story.launches()
+    assert story.phase("z") == Phase.LAUNCHED
+    story.end("x")
+    state = read(without(story, (TaskEnded, "y")))
+    assert ends_of(state)["x"] == "done", "whichever of x and y was thought to have made room"
+
+
+def test_o33_who_is_refused_did_not_run_then() -> None:
+    story = Story(job("a", cores=2, retries=1), on=[node("n0", 2), node("n1", 1)])
+    story.launches()
+    story.end("a", "failed")
+    story.lose("n0")
+    [refused] = story.decides()
+    assert type(refused) is Refuse
+    assert ends_of(read(without(story, (TaskEnded, "a")))) == {"a": "failed"}
+    state = read([r for r in story.records if not isinstance(r, TaskEnded) and type(r).__name__ != "NodeLost"])
+    assert ends_of(state) == {"a": "failed"}
+
+
+@pytest.mark.parametrize("missing", [NodesJoined, TasksAdded])
+def test_o33_without_the_record_of_a_node_or_a_task_the_journal_cannot_be_understood(missing: type) -> None:
+    story = Story(job("a"), on=[node()])
+    story.launches()
+    with pytest.raises(JournalError, match="but not what it is: that part of it is damaged"):
+        read([r for r in story.records if type(r) is not missing])
+
+
+# Any holes
+
+
+def recorded(plot: Plot, data: st.DataObject) -> Witness:
+    """A run with perhaps a resumption and a change of the study in it."""
+    state = tell(plot)
+    if data.draw(st.booleans(), "resumed"):
+        change = data.draw(st.lists(st.integers(0, len(plot.jobs) - 1), max_size=2), "changed")
+        retry = data.draw(st.booleans(), "retry")
+        state.apply(RunResumed(state.now, "host", 2, retry))
+        if change:
+            state.apply(StudyChanged(state.now, "other", change))
+        world = world_of(plot, state, nodes_at=state.now)
+        go_on(state, world)
+    return state
+
+
+def last_good_ends(records: list[AnyRecord]) -> dict[int, int]:
+    """For each task that is done at the end of the records: which of them made it so."""
+    state = State()
+    good: dict[int, int] = {}
+    for index, record in enumerate(records):
+        task = record.task if isinstance(record, TaskEnded) else -1
+        before = state.phases[task] if task >= 0 else None
+        state.apply(record)
+        if task >= 0 and state.phases[task] == Phase.DONE != before:
+            good[task] = index
+    return {task: index for task, index in good.items() if state.phases[task] == Phase.DONE}
+
+
+@given(plots(), st.data())
+@settings(max_examples=250, deadline=None)
+def test_o33_whatever_is_missing_reading_goes_on_and_results_that_are_left_are_not_computed_again(
+    plot: Plot, data: st.DataObject
+) -> None:
+    truth = recorded(plot, data)
+    records = truth.records
+    about_attempts = [i for i, r in enumerate(records) if isinstance(r, Launch | TaskStarted | TaskEnded)]
+    if data.draw(st.booleans(), "a block") and about_attempts:
+        first = data.draw(st.sampled_from(about_attempts))
+        length = data.draw(st.integers(1, 40))
+        gone = {i for i in about_attempts if first <= i < first + length}
+    else:
+        gone = data.draw(st.sets(st.sampled_from(about_attempts)), "gone") if about_attempts else set()
+    state = read([r for i, r in enumerate(records) if i not in gone])
+
+    survived = {task for task, index in last_good_ends(records).items() if index not in gone}
+    done = {task for task, phase in enumerate(state.phases) if phase == Phase.DONE}
+    assert survived <= done
+
+    ever_done = {r.task for r in records if isinstance(r, TaskEnded) and r.outcome == "done"}
+    assert done <= ever_done, "nothing is called done that never was"
+
+    begun = len(state.records)
+    better = msgspec.structs.replace(plot, nodes=[(0.0, LARGE)], fates=[Fate(1.0)])
+    for _ in range(3):
+        resume(better, state)
+    assert all(phase == Phase.DONE for phase in state.phases), ends_of(state)
+    assert not {r.task for r in state.records[begun:] if isinstance(r, Launch)} & done
+
+
+@given(plots(), st.data())
+@settings(max_examples=100, deadline=None)
+def test_in_a_whole_journal_nothing_is_filled_and_asking_changes_nothing(plot: Plot, data: st.DataObject) -> None:
+    state = State()
+    for record in recorded(plot, data).records:
+        before = snapshot(state)
+        assert fill_gaps(state, record) == []
+        assert snapshot(state) == before
+        state.apply(record)
