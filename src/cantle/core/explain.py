@@ -23,13 +23,11 @@ def explain(state: State, task: int) -> list[str]:
     if phase == Phase.DONE:
         return [f"{name} is done, in attempt {state.attempts[task]}.", *_history(state, task)]
     why = state.cause_of.get(task, "")
-    verb = {
-        Phase.FAILED: "failed",
-        Phase.TIMEDOUT: "timed out",
-        Phase.CANCELED: "was canceled",
-        Phase.SKIPPED: "was skipped",
-    }[phase]
-    return [f"{name} {verb}{f': {why}' if why else ''}.", *_history(state, task)]
+    if phase == Phase.CANCELED:
+        return [_sentence(f"{name} was {why or 'canceled'}"), *_history(state, task)]
+    verb = {Phase.FAILED: "failed", Phase.TIMEDOUT: "timed out", Phase.SKIPPED: "was skipped"}[phase]
+    said = f": {why}" if why not in ("", "failed", "timeout") else ""
+    return [_sentence(f"{name} {verb}{said}"), *_history(state, task)]
 
 
 def _waits_for(state: State, task: int) -> list[str]:
@@ -51,7 +49,11 @@ def _not_started(state: State, task: int) -> list[str]:
     needs = queue.shape.needs
     lines = []
     never = why_never(state, needs)
-    if never and state.awaited:
+    if state.awaited and not state.room.alive:
+        lines.append(
+            f"It needs {needs}; no node is there yet, but {_verbs(state.awaited, 'node', 'is', 'are')} on the way."
+        )
+    elif never and state.awaited:
         lines.append(f"It {never}; but {count(state.awaited, 'node')} more on the way may change that.")
     elif never:
         lines.append(f"It can never run here: it {never}.")
@@ -60,7 +62,8 @@ def _not_started(state: State, task: int) -> list[str]:
     study = state.study_of(task)
     throttle = study.limits.throttle
     if throttle and study.in_progress >= throttle:
-        lines.append(f"The throttle lets {throttle} tasks run at once, and {study.in_progress} do.")
+        do = "does" if study.in_progress == 1 else "do"
+        lines.append(f"The throttle lets {count(throttle, 'task')} run at once, and {study.in_progress} {do}.")
     order = queue.ready()
     place = order.index(task)
     if place:
@@ -73,7 +76,7 @@ def _freest(state: State, needs: Needs) -> str:
     able = indexes(room.could_ever_hold(needs))
     fitting = room.fitting(needs)
     if needs.nodes > 1:
-        return f"{count(fitting.bit_count(), 'node')} of {needs.nodes} have that much room now"
+        return f"{_verbs(fitting.bit_count(), 'node', f'of {needs.nodes} has', f'of {needs.nodes} have')} that much room now"
     best = max(able, key=lambda index: room.free_cores[index].bit_count())
     node = room.nodes[best]
     parts = [f"{room.free_cores[best].bit_count()} of {node.cores} cores"]
@@ -93,6 +96,7 @@ def _runs(state: State, task: int) -> str:
     )
     if len(launch.on) > _MOST_NAMES:
         where += f" and {len(launch.on) - _MOST_NAMES} more"
+    where = where or "unknown nodes"
     verb = "runs" if state.phases[task] == Phase.RUNNING else "is being started"
     ending = f" It is being ended: {state.being_stopped[task]}." if task in state.being_stopped else ""
     return f"{state.tasks[task].name} {verb}, attempt {launch.attempt}, on {where}.{ending}"
@@ -108,10 +112,19 @@ def _history(state: State, task: int) -> list[str]:
         lines.append(f"Restarted {count(restarts, 'time')} after a timeout.")
     ended = state.ended.get(task)
     if ended is not None and state.phases[task] != Phase.DONE:
-        lines.append(
-            f"Its attempt {ended.attempt} ended as {ended.outcome}{f': {ended.detail}' if ended.detail else ''}"
-        )
+        news = ended.detail != state.cause_of.get(task)
+        detail = f": {ended.detail}" if ended.detail and news else ""
+        lines.append(_sentence(f"Its attempt {ended.attempt} ended as {ended.outcome}{detail}"))
     return lines
+
+
+def _verbs(n: int, noun: str, one: str, many: str) -> str:
+    return f"{count(n, noun)} {one if n == 1 else many}"
+
+
+def _sentence(text: str) -> str:
+    """With its full stop, except after quoted lines of a task's output."""
+    return text if "\n" in text or text.endswith((".", "!", "?")) else f"{text}."
 
 
 def _named(state: State, tasks: list[int]) -> str:
