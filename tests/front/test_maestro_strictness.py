@@ -377,7 +377,7 @@ def test_a_file_that_is_not_there_is_a_wrong_request(tmp_path):
 
 
 NEGATIVE = {
-    "a dependency of the same name": ("docking", lambda d: d["env"]["dependencies"]["paths"].append({"name": "TARGETS", "path": "/"})),
+    "a dependency of the same name": ("docking", lambda d: d["env"]["variables"].update(TARGETS="x")),
     "a variable that is nothing": ("greeting-and-farewell", lambda d: d["env"]["variables"].update(OUTPUT_PATH=None)),
     "a key of run that nobody knows": ("shock-sweep", lambda d: d["study"][0]["run"].update(speed=9)),
     "a parameter with a further key": ("chain", lambda d: d["global.parameters"]["N"].update(order="up")),
