@@ -7,11 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
-from cantle.cli.naming import DIRECTORY, complete_task
+from cantle.cli.command import Command, at_least, wrong
+from cantle.cli.naming import directory_argument, let_options_stand_between, task_argument
 
 if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
     from cantle.model.records import AnyRecord
     from cantle.report.loading import Run
 
@@ -19,37 +20,28 @@ ANSWER_S = 5.0
 _PAUSE_S = 0.05
 
 
-@click.command(
-    epilog="""\b
-Examples:
-  cantle cancel out                    end the whole run; asks first
-  cantle cancel out -y                 ... does not ask
-  cantle cancel out 'run-sim_*' post   these tasks, and those that need them
-  cantle cancel -y runs/*              several runs
+def _cancel_arguments(parser: ArgumentParser) -> None:
+    let_options_stand_between(parser)
+    directory_argument(parser)
+    task_argument(
+        parser, "only these tasks: by name, pattern, step or beginning of the name; or further runs", nargs="*"
+    )
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask whether you mean it")
 
-What was canceled gets a new chance when the run is resumed.
-Exit status: 0 when all runs took note, 1 otherwise.""",
-)
-@click.argument("directory", metavar="DIR", type=DIRECTORY)
-@click.argument("tasks", metavar="[TASK]...", nargs=-1, shell_complete=complete_task)
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-def cancel(directory: Path, tasks: tuple[str, ...], yes: bool) -> int:
-    """Cancel the run in DIR, or some of its tasks: by name, pattern, step or beginning of the name.
 
-    Running tasks are ended (TERM, then KILL). Tasks that need them are canceled as well; others go on.
-    """
+def _cancel_asked(asked: Namespace) -> int:
     from cantle.errors import CantleError
     from cantle.report.loading import load
     from cantle.store.layout import Layout
 
-    more = [Path(word) for word in tasks if Layout(word).exists()]
-    names = [word for word in tasks if not Layout(word).exists()]
+    more = [Path(word) for word in asked.task if Layout(word).exists()]
+    names = [word for word in asked.task if not Layout(word).exists()]
     if more and names:
-        raise click.UsageError(f"name tasks of one run only: {more[0]} is a run, {names[0]!r} is not")
+        raise wrong(f"name tasks of one run only: {more[0]} is a run, {names[0]!r} is not")
     code = 0
-    for place in (directory, *more):
+    for directory in (asked.directory, *more):
         try:
-            _cancel(load(place), names, yes)
+            _cancel(load(directory), names, asked.yes)
         except CantleError as problem:
             print(f"cantle: {problem}", file=sys.stderr)
             code = problem.exit_code
@@ -84,12 +76,12 @@ def _cancel(run: Run, names: list[str], yes: bool) -> None:
     if not yes:
         if not sys.stdin.isatty():
             raise RequestError("nobody can be asked here whether you mean it; say so with -y")
-        if not click.confirm(f"Cancel {what}?"):
+        if input(f"Cancel {what}? [y/N] ").strip().lower() not in ("y", "yes"):
             raise RequestError("nothing was canceled")
     wish = CancelAsked(time(), concerned if names else None, _me())
     ask(run.directory, wish)
     if _answered(run, lambda record: isinstance(record, CancelAsked) and record.tasks == wish.tasks):
-        click.echo(f"canceled: {what}")
+        print(f"canceled: {what}")
     else:
         _not_answered(run)
 
@@ -98,36 +90,64 @@ def _are(n: int) -> str:
     return "is" if n == 1 else "are"
 
 
-@click.command(
-    epilog="""\b
-Examples:
-  cantle update out --throttle 4       at most 4 tasks at once from now on; running ones go on
-  cantle update out --rlimit 0         restart tasks that time out as often as it takes
-  cantle update out                    show the limits in force
+CANCEL = Command(
+    "cancel",
+    "",
+    _cancel_arguments,
+    _cancel_asked,
+    """\
+Running tasks are ended (TERM, then KILL). Tasks that need them are canceled as well; others go on. What was canceled
+gets a new chance when the run is resumed.
 
 Exit status: 0 when the run took note, 1 otherwise.""",
+    """\
+  cantle cancel out                    end the whole run; asks first
+  cantle cancel out -y                 ... does not ask
+  cantle cancel out 'run-sim_*' post   these tasks, and those that need them
+  cantle cancel -y runs/*              several runs""",
 )
-@click.argument("directories", metavar="DIR...", nargs=-1, required=True, type=DIRECTORY)
-@click.option("--throttle", type=click.IntRange(min=0), metavar="N", help="Most tasks at once (0: no bound).")
-@click.option(
-    "--rlimit", type=click.IntRange(min=0), metavar="N", help="Most restarts of a task that timed out (0: no bound)."
-)
-@click.option("--sleep", type=click.FloatRange(min=0), metavar="S", help="Accepted without effect: nothing is polled.")
-def update(directories: tuple[Path, ...], throttle: int | None, rlimit: int | None, sleep: float | None) -> int:
-    """Change the limits of the runs in the directories while they go on."""
+
+
+def _update_arguments(parser: ArgumentParser) -> None:
+    let_options_stand_between(parser)
+    parser.add_argument("directories", metavar="DIR", nargs="+", type=Path, help="the directory of a run")
+    parser.add_argument("--throttle", type=at_least(0), metavar="N", help="most tasks at once (0: no bound)")
+    parser.add_argument(
+        "--rlimit", type=at_least(0), metavar="N", help="most restarts of a task that timed out (0: no bound)"
+    )
+    parser.add_argument(
+        "--sleep", type=at_least(0, float), metavar="S", help="accepted without effect: nothing is polled here"
+    )
+
+
+def _update_asked(asked: Namespace) -> int:
     from cantle.errors import CantleError
     from cantle.report.loading import load
 
-    if sleep is not None:
-        print("cantle: --sleep has no effect: Cantle does not poll", file=sys.stderr)
     code = 0
-    for directory in directories:
+    for directory in asked.directories:
         try:
-            _update(load(directory), throttle, rlimit)
+            _update(load(directory), asked.throttle, asked.rlimit)
         except CantleError as problem:
             print(f"cantle: {problem}", file=sys.stderr)
             code = problem.exit_code
     return code
+
+
+UPDATE = Command(
+    "update",
+    "",
+    _update_arguments,
+    _update_asked,
+    """\
+What runs goes on running. Without options it shows the limits in force.
+
+Exit status: 0 when the run took note, 1 otherwise.""",
+    """\
+  cantle update out --throttle 4       at most 4 tasks at once from now on
+  cantle update out --rlimit 0         restart tasks that time out as often as it takes
+  cantle update out                    show the limits""",
+)
 
 
 def _update(run: Run, throttle: int | None, rlimit: int | None) -> None:
@@ -148,12 +168,12 @@ def _update(run: Run, throttle: int | None, rlimit: int | None) -> None:
         limits = replace(limits, rlimit=rlimit)
     told = f"{run.name}: throttle {limits.throttle or 'unbounded'}, rlimit {limits.rlimit or 'unbounded'}"
     if limits == run.state.studies[0].limits:
-        click.echo(told)
+        print(told)
         return
     _require_listener(run, "update")
     ask(run.directory, LimitsChanged(time(), limits))
     if _answered(run, lambda record: isinstance(record, LimitsChanged) and record.limits == limits):
-        click.echo(told)
+        print(told)
     else:
         _not_answered(run)
 
@@ -192,7 +212,7 @@ def _not_answered(run: Run) -> None:
     from cantle.report.loading import OVER
 
     if run.condition in OVER:
-        click.echo("the run ended before it heard the request")
+        print("the run ended before it heard the request")
         return
     if run.conductor is None:
         raise MachineError("the conductor died before it heard the request")

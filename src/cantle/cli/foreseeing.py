@@ -3,87 +3,72 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-import click
-
+from cantle.cli.command import Command, amount, at_least, wrong
 from cantle.cli.machine import limit_options, limits_of
+from cantle.cli.naming import let_options_stand_between
 
 if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
     from cantle.model.study import Study
 
-F = TypeVar("F", bound=Callable[..., Any])
 
-STUDY = click.Path(path_type=Path, allow_dash=False)
-
-
-def reading_options(command: F) -> F:
+def _reading_options(parser: ArgumentParser) -> None:
     """The options that say how a study's file is to be read."""
-    for option in reversed(
-        (
-            click.option("-p", "--pgen", type=click.Path(path_type=Path), help="Parameter generator: a Python file."),
-            click.option("--pargs", multiple=True, metavar="KEY:VALUE", help="Argument for it; may be repeated."),
-            click.option(
-                "--reader", default="", metavar="NAME", help="How to read it: maestro, wfformat, map or module:class."
-            ),
-            click.option("--launcher", default="", metavar="NAME", help="MPI flavour for $(LAUNCHER)."),
-        )
-    ):
-        command = option(command)
-    return command
+    group = parser.add_argument_group("how the study is read")
+    group.add_argument("-p", "--pgen", type=Path, metavar="FILE", help="parameter generator: a Python file")
+    group.add_argument(
+        "--pargs", action="append", default=[], metavar="KEY:VALUE", help="argument for the generator; may be repeated"
+    )
+    group.add_argument("--launcher", default="", metavar="NAME", help="MPI flavour for $(LAUNCHER)")
+    group.add_argument("--reader", default="", metavar="NAME", help="read as maestro, wfformat, map or module:class")
 
 
-def _read(file: Path, pgen: Path | None, pargs: tuple[str, ...], reader: str, launcher: str, **more: Any) -> Study:
+def _read(file: Path, asked: Namespace, **more: Any) -> Study:
     from cantle.plugins import reader_for
     from cantle.readers.base import ReadOptions
 
-    options = ReadOptions(pgen=str(pgen.absolute()) if pgen else "", pargs=pargs, launcher=launcher, dry=True, **more)
-    study: Study = reader_for(file, reader).read(file, options)
+    options = ReadOptions(
+        pgen=str(asked.pgen.absolute()) if asked.pgen else "",
+        pargs=tuple(asked.pargs),
+        launcher=asked.launcher,
+        dry=True,
+        **more,
+    )
+    study: Study = reader_for(file, asked.reader).read(file, options)
     return study
 
 
-@click.command(
-    epilog="""\b
-Examples:
-  cantle validate study.yaml
-  cantle validate specs/*.yaml
-  cantle validate study.yaml --pgen generator.py --pargs SIZE:10
-  cantle validate study.yaml --json | jq .problems
+def _validate_arguments(parser: ArgumentParser) -> None:
+    let_options_stand_between(parser)
+    parser.add_argument("files", metavar="FILE", nargs="+", type=Path, help="a study")
+    parser.add_argument(
+        "--json", action="store_true", dest="as_json", help="print one JSON object for each file, on one line"
+    )
+    _reading_options(parser)
 
-\b
-Exit status: 0 when all files are good, 1 otherwise.""",
-)
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=STUDY)
-@reading_options
-@click.option("--json", "as_json", is_flag=True, help="One JSON object for each file, on one line.")
-def validate(
-    files: tuple[Path, ...],
-    pgen: Path | None,
-    pargs: tuple[str, ...],
-    reader: str,
-    launcher: str,
-    as_json: bool,
-) -> int:
-    """Check studies and report every problem at once, each with its file, line, key and mend. Runs nothing."""
+
+def _validate(asked: Namespace) -> int:
     from cantle.errors import CantleError, Problem, StudyError
 
     code = 0
-    for file in files:
+    for file in asked.files:
         problems: list[Problem] = []
         study = None
         try:
-            study = _read(file, pgen, pargs, reader, launcher)
-        except StudyError as wrong:
-            problems = wrong.problems
-        except CantleError as wrong:
-            problems = [Problem(str(file), 0, "", str(wrong))]
+            study = _read(file, asked)
+        except StudyError as bad:
+            problems = bad.problems
+        except CantleError as bad:
+            problems = [Problem(str(file), 0, "", str(bad))]
         code = 1 if problems else code
-        if as_json:
+        if asked.as_json:
             import msgspec
 
-            click.echo(msgspec.json.encode(_as_object(file, study, problems)))
+            print(msgspec.json.encode(_as_object(file, study, problems)).decode())
         elif study is not None:
             _tell(file, study)
         else:
@@ -101,14 +86,14 @@ def _tell(file: Path, study: Study) -> None:
     text = f"{file}: good: {study.name}: {count(len(study.tasks), 'task')} of {count(len(_steps(study)), 'step')}"
     if parameters:
         text += f", {count(len(parameters), 'parameter')} ({', '.join(parameters)})"
-    click.echo(f"{text}, {count(edges, 'edge')}")
+    print(f"{text}, {count(edges, 'edge')}")
     rows = [(name, count(tasks, "task"), needs) for name, (tasks, needs) in _steps(study).items()]
     if rows:
         widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
         for name, tasks, needs in rows:
-            click.echo(f"  {name:<{widths[0]}}  {tasks:>{widths[1]}}  {needs}")
+            print(f"  {name:<{widths[0]}}  {tasks:>{widths[1]}}  {needs}")
     for warning in study.warnings:
-        click.echo(f"  warning: {warning}")
+        print(f"  warning: {warning}")
 
 
 def _as_object(file: Path, study: Study | None, problems: list[Any]) -> dict[str, object]:
@@ -161,105 +146,100 @@ def _edges(study: Study) -> int:
     return sum(len(task.parents) + len(task.after) for task in study.tasks)
 
 
-@click.command(
-    epilog="""\b
-Examples:
-  cantle simulate study.yaml                          on this machine's cores
-  cantle simulate study.yaml --nodes 10x8             on ten nodes of 8 cores
-  cantle simulate study.yaml --nodes 2x64:4,10x8      two sorts, one with 4 GPUs
-  cantle simulate montage.json --cores 8 --jitter 0.3 --failures 0.01 --seed 7
-  cantle simulate study.yaml --nodes 4x8 --lose 120:3 node 3 goes after two minutes
+VALIDATE = Command(
+    "validate",
+    "",
+    _validate_arguments,
+    _validate,
+    """\
+Each problem is told with its file, line and key, and with what would mend it. Nothing is run.
 
-\b
-Tasks take as long as they are estimated. The same seed tells the same story.
-Exit status: 0 when all tasks would be done, 2 otherwise, 1 when the study cannot
-be read.""",
+Exit status: 0 when all files are good, 1 otherwise.""",
+    """\
+  cantle validate study.yaml
+  cantle validate specs/*.yaml
+  cantle validate study.yaml --pgen generator.py --pargs SIZE:10
+  cantle validate study.yaml --json | jq .problems""",
 )
-@click.argument("file", metavar="FILE", type=STUDY)
-@click.option("--nodes", metavar="NxCORES[:GPUS]", help="Nodes, as in 10x8 or 4x64:8; groups joined by commas.")
-@click.option("--cores", type=click.IntRange(min=1), help="One node with so many cores (default: as many as here).")
-@click.option("--memory", metavar="SIZE", help="Memory of each node, as in 64 GB (default: as much as needed).")
-@click.option("--seed", type=int, default=0, help="Seed for everything by chance (default 0).")
-@click.option(
-    "--jitter", type=click.FloatRange(min=0), default=0.0, metavar="X", help="Spread of durations: 0.3 is about 30 %."
-)
-@click.option(
-    "--failures", type=click.FloatRange(0, 1), default=0.0, metavar="P", help="Chance of each attempt to fail."
-)
-@click.option("--lose", multiple=True, metavar="S:NODE", help="Lose a node at this second; may be repeated.")
-@click.option(
-    "--start-delay", type=click.FloatRange(min=0), default=0.0, metavar="S", help="Seconds from launch to start."
-)
-@click.option(
-    "--default-estimate",
-    type=click.FloatRange(min=0),
-    default=1.0,
-    metavar="S",
-    help="Duration of tasks without an estimate, at most their walltime (default 1).",
-)
-@click.option(
-    "-a", "--attempts", type=click.IntRange(min=1), default=1, metavar="N", help="Tries of a failing task (default 1)."
-)
-@click.option("--scale", type=click.FloatRange(min=0), default=1.0, metavar="X", help="Recorded durations times X.")
-@limit_options
-@click.option("--packer", default="best-fit", metavar="NAME", help="Packing policy: best-fit or module:function.")
-@reading_options
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def simulate(
-    file: Path,
-    nodes: str | None,
-    cores: int | None,
-    memory: str | None,
-    seed: int,
-    jitter: float,
-    failures: float,
-    lose: tuple[str, ...],
-    start_delay: float,
-    default_estimate: float,
-    attempts: int,
-    scale: float,
-    throttle: int | None,
-    rlimit: int | None,
-    fail_fast: bool,
-    packer: str,
-    pgen: Path | None,
-    pargs: tuple[str, ...],
-    reader: str,
-    launcher: str,
-    as_json: bool,
-) -> int:
-    """Run a study in simulated time, on machines that need not exist: when would it end, and what would stand idle?"""
+
+
+def _simulate_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", type=Path, help="a Maestro study (YAML) or a WfFormat instance (JSON)")
+    machines = parser.add_argument_group("on what machines")
+    machines.add_argument(
+        "--nodes", metavar="NxCORES[:GPUS]", help="nodes, as in 10x8 or 4x64:8; groups joined by commas"
+    )
+    machines.add_argument(
+        "--cores", type=at_least(1), metavar="N", help="one node with so many cores (default: as many as here)"
+    )
+    machines.add_argument(
+        "--memory", type=amount("memory_mib"), metavar="SIZE", help="memory of each node (default: as much as needed)"
+    )
+    machines.add_argument("--packer", default="best-fit", metavar="NAME", help="best-fit or module:function")
+    chance = parser.add_argument_group("what happens")
+    chance.add_argument("--seed", type=int, default=0, metavar="N", help="seed for everything by chance (default 0)")
+    chance.add_argument(
+        "--jitter", type=at_least(0, float), default=0.0, metavar="X", help="spread of durations: 0.3 is about 30 %%"
+    )
+    chance.add_argument(
+        "--failures", type=at_least(0, float), default=0.0, metavar="P", help="chance of each attempt to fail, 0 to 1"
+    )
+    chance.add_argument(
+        "--lose", action="append", default=[], metavar="S:NODE", help="lose a node at this second; may be repeated"
+    )
+    chance.add_argument(
+        "--start-delay", type=at_least(0, float), default=0.0, metavar="S", help="seconds from launch to start"
+    )
+    chance.add_argument(
+        "--default-estimate",
+        type=at_least(0, float),
+        default=1.0,
+        metavar="S",
+        help="duration of tasks without an estimate, at most their walltime (default 1)",
+    )
+    chance.add_argument("--scale", type=at_least(0, float), default=1.0, metavar="X", help="recorded durations times X")
+    chance.add_argument(
+        "-a", "--attempts", type=at_least(1), default=1, metavar="N", help="tries of a failing task (default 1)"
+    )
+    limit_options(parser)
+    _reading_options(parser)
+    parser.add_argument("--json", action="store_true", dest="as_json", help="print one JSON object")
+
+
+def _simulate(asked: Namespace) -> int:
     from cantle.plugins import find
     from cantle.report.forecast import Chances, forecast, parse_losses, parse_nodes
     from cantle.report.foreseen import forecast_object, page
 
-    if nodes and cores:
-        raise click.UsageError("--nodes and --cores exclude each other: --cores N is --nodes 1xN")
-    study = _read(file, pgen, pargs, reader, launcher, attempts=attempts, scale=scale)
-    machines = parse_nodes(nodes or f"1x{cores or _cores_here()}", study, _memory(memory))
+    if asked.nodes and asked.cores:
+        raise wrong("--nodes and --cores exclude each other: --cores N is --nodes 1xN")
+    if asked.failures > 1:
+        raise wrong(f"--failures {asked.failures:g}: a chance is between 0 and 1")
+    study = _read(asked.file, asked, attempts=asked.attempts, scale=asked.scale)
+    machines = parse_nodes(asked.nodes or f"1x{asked.cores or _cores_here()}", study, asked.memory)
     found = forecast(
         study,
         machines,
-        limits_of(study, throttle, rlimit, fail_fast),
+        limits_of(study, asked.throttle, asked.rlimit, asked.fail_fast),
         Chances(
-            seed=seed,
-            jitter=jitter,
-            failures=failures,
-            start_delay_s=start_delay,
-            losses=parse_losses(lose, machines),
+            seed=asked.seed,
+            jitter=asked.jitter,
+            failures=asked.failures,
+            start_delay_s=asked.start_delay,
+            losses=parse_losses(asked.lose, machines),
         ),
-        default_estimate,
-        find("packers", packer),
+        asked.default_estimate,
+        find("packers", asked.packer),
     )
-    if as_json:
+    if asked.as_json:
         import msgspec
 
-        click.echo(msgspec.json.encode(forecast_object(found, machines)))
+        print(msgspec.json.encode(forecast_object(found, machines)).decode())
     else:
         for warning in study.warnings:
             print(f"cantle: warning: {warning}", file=sys.stderr)
-        for line in page(found, machines, default_estimate):
-            click.echo(line)
+        for line in page(found, machines, asked.default_estimate):
+            print(line)
     return 0 if found.state.succeeded else 2
 
 
@@ -269,12 +249,20 @@ def _cores_here() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _memory(text: str | None) -> int | None:
-    if text is None:
-        return None
-    from cantle.readers.quantities import memory_mib
+SIMULATE = Command(
+    "simulate",
+    "",
+    _simulate_arguments,
+    _simulate,
+    """\
+Tells when it would end, against the bound that no schedule can beat, and how much of the machines would stand idle.
+Tasks take as long as they are estimated. The same seed tells the same story.
 
-    try:
-        return memory_mib(text)
-    except ValueError as problem:
-        raise click.BadParameter(str(problem), param_hint="--memory") from problem
+Exit status: 0 when all tasks would be done, 2 otherwise, 1 when the study cannot be read.""",
+    """\
+  cantle simulate study.yaml                           on this machine's cores
+  cantle simulate study.yaml --nodes 10x8              on ten nodes of 8 cores
+  cantle simulate study.yaml --nodes 2x64:4,10x8       ... of two sorts, one with 4 GPUs
+  cantle simulate montage.json --cores 8 --jitter 0.3 --failures 0.01 --seed 7
+  cantle simulate study.yaml --nodes 4x8 --lose 120:3  node 3 goes after two minutes""",
+)

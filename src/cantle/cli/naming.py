@@ -3,39 +3,45 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import click
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
+    from argparse import ArgumentParser, Namespace
 
 _MOST_COMPLETIONS = 500
 
 
-DIRECTORY = click.Path(file_okay=False, path_type=Path)
-"""A run's directory. Whether there is a run is told by the command itself; the shell completes directories."""
+def directory_argument(parser: ArgumentParser) -> None:
+    """The one run that a command is about."""
+    parser.add_argument("directory", metavar="DIR", type=Path, help="the run's directory")
 
 
-def complete_task(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names of tasks that begin so, from the run whose directory stands before them on the line."""
-    from click.shell_completion import CompletionItem
+def task_argument(parser: ArgumentParser, help: str, **more: Any) -> None:
+    """A task, or several with `nargs`; the shell completes their names from the run that stands before them."""
+    action = parser.add_argument("task", metavar="TASK", help=help, **more)
+    action.completer = complete_task  # type: ignore[attr-defined] # that is where argcomplete looks
 
+
+def let_options_stand_between(parser: ArgumentParser) -> None:
+    """Take `DIR -y TASK` for what it means; argparse by itself gives up a list of words at the first option."""
+    parser.parse_args = parser.parse_intermixed_args  # type: ignore[method-assign]
+
+
+def complete_task(prefix: str, parsed_args: Namespace, **_: Any) -> dict[str, str]:
+    """Names of tasks that begin so, each with its parameters, from the run that was named before."""
     from cantle.errors import CantleError
 
-    del param
-    said = ctx.params.get("directory")
-    if said is None:
-        return []
-    found = []
+    found: dict[str, str] = {}
+    if getattr(parsed_args, "directory", None) is None:
+        return found
     try:
-        for name, params in _names(Path(said)):
-            if name.startswith(incomplete):
-                found.append(CompletionItem(name, help=params or None))
+        for name, params in _names(Path(parsed_args.directory)):
+            if name.startswith(prefix):
+                found[name] = params
                 if len(found) == _MOST_COMPLETIONS:
                     break
     except CantleError:
-        return []
+        return found
     return found
 
 

@@ -6,11 +6,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
-from cantle.cli.naming import DIRECTORY, complete_task
+from cantle.cli.command import Command, at_least
+from cantle.cli.naming import directory_argument, let_options_stand_between, task_argument
 
 if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
     from cantle.report.loading import Run
 
 NOT_TOLD = 1
@@ -19,90 +20,82 @@ _QUICK_S, _SLOW_S = 0.05, 0.5
 _LEAVING_S = 10.0
 
 
-@click.command(
-    epilog="""\b
-Examples:
-  cantle status out
-  cantle status out --live             until it is over, or Ctrl-C
-  cantle status out --all              all tasks, however many they are
-  cantle status out --failed           all failures, with what to type to try them by hand
-  cantle status runs/* --json | jq .counts
+def _status_arguments(parser: ArgumentParser) -> None:
+    let_options_stand_between(parser)
+    parser.add_argument("directories", metavar="DIR", nargs="+", type=Path, help="the directory of a run")
+    parser.add_argument("--live", action="store_true", help="keep watching until the run is over")
+    parser.add_argument("--all", action="store_true", dest="all_tasks", help="list all tasks, also if more than 100")
+    parser.add_argument("--failed", action="store_true", help="list all failures, also if more than 20")
+    parser.add_argument(
+        "--json", action="store_true", dest="as_json", help="print one JSON object for each DIR, on one line"
+    )
+    parser.add_argument(
+        "--layout",
+        choices=("flat", "legacy", "narrow"),
+        default="flat",
+        help="table of tasks: one line each (default), the same as older Maestros print it, or a block each",
+    )
+    parser.add_argument("--disable-theme", action="store_true", help="no colours")
+    parser.add_argument("--disable-pager", action="store_true", help="no pager, however long it gets")
 
-\b
-Exit status: 0 when it could be told, 1 otherwise. `cantle wait` tells how a run
-ended.""",
-)
-@click.argument("directories", metavar="DIR...", nargs=-1, required=True, type=DIRECTORY)
-@click.option(
-    "--layout",
-    type=click.Choice(["flat", "legacy", "narrow"]),
-    default="flat",
-    help="Layout of the table of tasks: one line each, the same without colours, or a block each (default flat).",
-)
-@click.option("--live", is_flag=True, help="Keep watching until the run is over.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object for each DIR, on one line.")
-@click.option("--all", "all_tasks", is_flag=True, help="List all tasks; otherwise they are listed up to 100.")
-@click.option("--failed", is_flag=True, help="List all failures; otherwise 20 of them.")
-@click.option("--disable-theme", is_flag=True, help="No colours.")
-@click.option("--disable-pager", is_flag=True, help="No pager, however long it gets.")
-def status(
-    directories: tuple[Path, ...],
-    layout: str,
-    live: bool,
-    as_json: bool,
-    all_tasks: bool,
-    failed: bool,
-    disable_theme: bool,
-    disable_pager: bool,
-) -> int:
-    """Show how far the runs in the directories are, whether anybody is at work on them, and what failed."""
+
+def _status(asked: Namespace) -> int:
     from cantle.errors import CantleError
     from cantle.report.loading import load
     from cantle.report.table import page, status_object
     from cantle.report.wording import wants_colour
 
-    out = sys.stdout
-    colour = wants_colour(out) and not disable_theme
+    colour = wants_colour(sys.stdout) and not asked.disable_theme
     code = 0
     lines: list[str] = []
-    for directory in directories:
+    for directory in asked.directories:
         try:
             run = load(directory)
         except CantleError as problem:
             print(f"cantle: {problem}", file=sys.stderr)
             code = NOT_TOLD
             continue
-        if as_json:
+        if asked.as_json:
             import msgspec
 
-            click.echo(msgspec.json.encode(status_object(run, all_tasks)))
+            print(msgspec.json.encode(status_object(run, asked.all_tasks)).decode(), flush=True)
             continue
-        if live:
+        if asked.live:
             _watch(run, colour)
         if lines:
             lines.append("")
-        lines += page(
-            run,
-            layout=layout,  # type: ignore[arg-type]
-            all_tasks=all_tasks,
-            all_failures=failed,
-            colour=colour,
-        )
+        lines += page(run, layout=asked.layout, all_tasks=asked.all_tasks, all_failures=asked.failed, colour=colour)
     if lines:
-        _show(lines, pager=out.isatty() and not disable_pager, colour=colour)
+        _show(lines, pager=sys.stdout.isatty() and not asked.disable_pager)
     return code
 
 
-def _show(lines: list[str], pager: bool, colour: bool) -> None:
+def _show(lines: list[str], pager: bool) -> None:
+    """Print the lines, or hand them to the pager when they do not fit on the terminal."""
     text = "\n".join(lines) + "\n"
     if pager:
         from shutil import get_terminal_size
 
-        columns, rows = get_terminal_size()
-        if len(lines) >= rows or max(map(len, lines)) > 2 * columns:
-            click.echo_via_pager(text, color=colour)
+        if len(lines) >= get_terminal_size().lines and _paged(text):
             return
-    click.echo(text, nl=False, color=colour)
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
+    sys.stdout.flush()
+
+
+def _paged(text: str) -> bool:
+    """Whether a pager showed the text."""
+    import os
+    import shlex
+    import subprocess
+
+    pager = shlex.split(os.environ.get("PAGER", "less"))
+    try:
+        # -R keeps colours, -S does not fold long lines, -F and -X leave a text that fits where it is.
+        subprocess.run(pager, input=text, text=True, check=True, env={"LESS": "FRSX", **os.environ})
+    except (OSError, subprocess.CalledProcessError, IndexError):
+        return False
+    return True
 
 
 def _watch(run: Run, colour: bool) -> None:
@@ -130,7 +123,7 @@ def _watch(run: Run, colour: bool) -> None:
                 screen.draw([headline(run, colour), *body, "Ctrl-C ends the watching, not the run"])
             elif monotonic() - told >= SUMMARY_S:
                 told = monotonic()
-                click.echo(f"{duration(run.seconds)}: {how_far(run.state, pace)}")
+                print(f"{duration(run.seconds)}: {how_far(run.state, pace)}", flush=True)
             sleep(2 * DRAW_S)
             run.refresh()
             if run.state is not state:
@@ -150,27 +143,39 @@ def _watch(run: Run, colour: bool) -> None:
             screen.close()
 
 
-@click.command(
-    epilog="""\b
-Examples:
-  cantle wait out && cantle run next.yaml
-  cantle wait out --timeout 3600
+STATUS = Command(
+    "status",
+    "",
+    _status_arguments,
+    _status,
+    """\
+Tells whether anybody is at work on the run, how far each step is, what failed and why, with the command to try it by
+hand, and Maestro's table of tasks.
 
-\b
-Exit status: that of the run: 0 all tasks done, 2 some failed, 3 canceled or
-stopped; 1 when its conductor died before the end; 124 when the time was up.""",
+Exit status: 0 when it could be told, 1 otherwise. `cantle wait` tells how a run ended.""",
+    """\
+  cantle status out
+  cantle status out --live             until it is over, or Ctrl-C
+  cantle status out --all              all tasks, however many they are
+  cantle status out --failed           all failures, with what to type to try them by hand
+  cantle status runs/* --json | jq .counts""",
 )
-@click.argument("directory", metavar="DIR", type=DIRECTORY)
-@click.option("--timeout", type=click.FloatRange(min=0), metavar="S", help="Wait so many seconds at most.")
-def wait(directory: Path, timeout: float | None) -> int:
-    """Wait until the run in DIR is over; end as it ended. Also from another machine on the same file system."""
+
+
+def _wait_arguments(parser: ArgumentParser) -> None:
+    directory_argument(parser)
+    parser.add_argument("--timeout", type=at_least(0, float), metavar="S", help="wait so many seconds at most")
+
+
+def _wait(asked: Namespace) -> int:
     from time import monotonic, sleep
 
     from cantle.report.loading import OVER, Condition, load
     from cantle.report.table import headline
 
-    run = load(directory)
+    run = load(asked.directory)
     began = monotonic()
+    deadline = began + (float("inf") if asked.timeout is None else asked.timeout)
     over_since: float | None = None
     pause = _QUICK_S
     while True:
@@ -180,77 +185,106 @@ def wait(directory: Path, timeout: float | None) -> int:
             print(f"cantle: {headline(run)}", file=sys.stderr)
             return NOT_TOLD
         if condition in OVER:
-            # Its conductor closes its files, or is just about to go on with it.
+            # Its conductor is closing its files, or has just taken the run up to go on with it.
             over_since = over_since or now
             if run.conductor is None or now - over_since > _LEAVING_S:
-                click.echo(headline(run))
+                print(headline(run))
                 return run.exit_code
         else:
             over_since = None
-        if timeout is not None and now - began >= timeout:
-            print(f"cantle: {headline(run)}; waited for {timeout:g} s", file=sys.stderr)
+        if now >= deadline:
+            print(f"cantle: {headline(run)}; waited for {asked.timeout:g} s", file=sys.stderr)
             return TIMED_OUT
-        left = pause if timeout is None else min(pause, timeout - (now - began))
-        sleep(max(left, 0.001))
+        sleep(max(0.001, min(pause, deadline - now)))
         pause = _QUICK_S if over_since else min(1.2 * pause, _SLOW_S)
         run.refresh()
 
 
-@click.command(
-    epilog="""\b
-Examples:
-  cantle explain out run-sim_SIZE.10
-  cantle explain out report            the only task of that name, step, or beginning
+WAIT = Command(
+    "wait",
+    "",
+    _wait_arguments,
+    _wait,
+    """\
+Works from any shell, also on another machine that sees the same file system.
 
-\b
-For a run that is over, or whose conductor has died, it tells how things stood
-at the end.""",
+Exit status: that of the run: 0 all tasks done, 2 some failed, 3 canceled or stopped; 1 when its conductor died before
+the end; 124 when the time was up.""",
+    """\
+  cantle wait out && cantle run next.yaml
+  cantle wait out --timeout 3600""",
 )
-@click.argument("directory", metavar="DIR", type=DIRECTORY)
-@click.argument("task", metavar="TASK", shell_complete=complete_task)
-def explain(directory: Path, task: str) -> int:
-    """Say why a task does not run, where it runs, or what became of it."""
-    from cantle.core.explain import explain as sentences
+
+
+def _explain_arguments(parser: ArgumentParser) -> None:
+    directory_argument(parser)
+    task_argument(parser, "a task's name; a beginning or a pattern of it will do, if it fits no other")
+
+
+def _explain(asked: Namespace) -> int:
+    from cantle.core.explain import explain
     from cantle.report.failures import FAILURES, failure_of, typed
     from cantle.report.loading import Condition, load
     from cantle.report.naming import find_task
     from cantle.report.wording import printable, time_of_day
 
-    run = load(directory)
-    number = find_task(run.state, task)
+    run = load(asked.directory)
+    number = find_task(run.state, asked.task)
     if run.condition == Condition.DEAD:
-        click.echo(
+        print(
             f"The conductor of this run is dead: nothing of it runs. So it stood at {time_of_day(run.state.now)}; "
             f"go on with `cantle resume {typed(run.directory)}`."
         )
-    for sentence in sentences(run.state, number):
-        click.echo(printable(sentence))
+    for sentence in explain(run.state, number):
+        print(printable(sentence))
     if run.state.phases[number] in FAILURES:
         failure = failure_of(run.state, number, run.directory)
-        click.echo(f"{'Run it again' if failure.again.startswith('cd ') else 'See'}: {failure.again}")
+        print(f"{'Run it again' if failure.again.startswith('cd ') else 'See'}: {failure.again}")
     return 0
 
 
-@click.command(
-    epilog="""\b
-Examples:
-  cantle logs out run-sim_SIZE.10             what it printed
-  cantle logs out run-sim_SIZE.10 --err       ... on standard error
-  cantle logs out run-sim_SIZE.10 --follow    ... and what it prints from now on
-  cantle logs out run-sim_SIZE.10 --attempt 1 what its first attempt printed""",
+EXPLAIN = Command(
+    "explain",
+    "",
+    _explain_arguments,
+    _explain,
+    """\
+From the same data as the decisions of the run. Of a run that is over, or whose conductor has died, it tells how things
+stood at the end.""",
+    """\
+  cantle explain out run-sim_SIZE.10
+  cantle explain out report              the only task of that name, step, or beginning""",
 )
-@click.argument("directory", metavar="DIR", type=DIRECTORY)
-@click.argument("task", metavar="TASK", shell_complete=complete_task)
-@click.option("--err", is_flag=True, help="Standard error instead of standard output.")
-@click.option("-f", "--follow", is_flag=True, help="Go on until the attempt is over.")
-@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="An earlier attempt (default: the last).")
-def logs(directory: Path, task: str, err: bool, follow: bool, attempt: int | None) -> int:
-    """Print what a task printed."""
+
+
+def _logs_arguments(parser: ArgumentParser) -> None:
+    directory_argument(parser)
+    task_argument(parser, "a task's name; a beginning or a pattern of it will do, if it fits no other")
+    parser.add_argument("--err", action="store_true", help="standard error instead of standard output")
+    parser.add_argument("-f", "--follow", action="store_true", help="go on until the attempt is over")
+    parser.add_argument("--attempt", type=at_least(1), metavar="N", help="an earlier attempt (default: the last)")
+
+
+def _logs(asked: Namespace) -> int:
     from cantle.report.loading import load
     from cantle.report.logs import print_log
     from cantle.report.naming import find_task
 
-    run = load(directory)
-    number = find_task(run.state, task)
-    print_log(run, number, attempt, "err" if err else "out", follow, sys.stdout.buffer)
+    run = load(asked.directory)
+    number = find_task(run.state, asked.task)
+    print_log(run, number, asked.attempt, "err" if asked.err else "out", asked.follow, sys.stdout.buffer)
     return 0
+
+
+LOGS = Command(
+    "logs",
+    "",
+    _logs_arguments,
+    _logs,
+    "The bytes as they are: files of its own, or its part of a file that small tasks share.",
+    """\
+  cantle logs out run-sim_SIZE.10               what it printed
+  cantle logs out run-sim_SIZE.10 --err         ... on standard error
+  cantle logs out run-sim_SIZE.10 --follow      ... and what it prints from now on
+  cantle logs out run-sim_SIZE.10 --attempt 1   what its first attempt printed""",
+)
