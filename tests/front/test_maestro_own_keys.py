@@ -163,6 +163,13 @@ def test_the_environment_of_a_step_keeps_the_text_of_the_file_and_knows_all_toke
     assert env == {"A": "1.10", "B": "true", "C": None, "D": "v-2", "E": "/run/work/P.2/x", "F": "010"}
 
 
+def test_a_workspace_named_in_the_environment_is_awaited(tmp_path):
+    text = DIAMOND % "[]" + "cantle: {steps: {c: {env: {FROM: $(a.workspace)}}}}"
+    study = read(write(tmp_path, text))
+    assert [(task.name, task.parents) for task in study.tasks[-2:]] == [("c_P.1", (0,)), ("c_P.2", (1,))]
+    assert study.work("/run").command(4, 1, False, (), ()).env == {"FROM": "/run/a/P.2"}
+
+
 def test_own_keys_may_stand_apart_so_that_maestro_reads_the_file_too(tmp_path):
     from maestro_oracle import instances
 

@@ -355,7 +355,8 @@ def test_a_key_that_stands_twice_is_an_error(tmp_path):
         ("- a\n- b\n", 1, "the file is a list, not a mapping"),
         ("description:\n\tname: x\n", 2, "not YAML"),
         ("description: {name: x\nstudy: []\n", 2, "not YAML"),
-        ("a: &x [*x]\nb: @no\n", 2, "not YAML"),
+        ("a: 1\nb: @no\n", 2, "not YAML"),
+        ("a: 1\nb: &x [*x]\n", 2, "contains itself"),
         ("a: !!python/object:os.system x\n", 1, "cannot read 'x'"),
     ],
 )

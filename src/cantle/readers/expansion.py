@@ -56,7 +56,6 @@ class Expansion(msgspec.Struct):
     settings: list[Settings] = []
     combination: array[int] = msgspec.field(default_factory=lambda: array("i"))
     instances: dict[str, array[int]] = {}
-    names: dict[str, Names] = {}
     launches: dict[str, int] = {}
 
 
@@ -107,7 +106,6 @@ class Expander:
         names = self._names.get(plan.used)
         if names is None:
             names = self._names[plan.used] = self._name(plan)
-        self.result.names[plan.name] = names
         count = self.parameters.count
         instances = array("i", bytes(4 * count))
         self.result.instances[plan.name] = instances

@@ -101,7 +101,7 @@ def plans_of(spec: Specification, environment: Environment, findings: Findings) 
 
 
 def _references(plan: StepPlan, names: list[str], findings: Findings) -> list[str]:
-    text = f"{plan.cmd} {plan.restart}"
+    text = " ".join([plan.cmd, plan.restart, *(value for value in plan.env.values() if value)])
     if ".workspace)" not in text:
         return []
     for name in _WORKSPACE.findall(text):

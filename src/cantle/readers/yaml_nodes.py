@@ -85,18 +85,24 @@ class _Builder:
         self.loader = loader
         self.findings = findings
         self.done: dict[int, Item] = {}
+        self.open: set[int] = set()
 
     def item(self, node: Any, key: str) -> Item:
         line = node.start_mark.line + 1
         if node.id == "scalar":
             return self.scalar(node, key, line)
+        if id(node) in self.open:
+            self.findings.wrong(line, key, "contains itself, by an alias", "write it out")
+            return Item(None, line)
         if id(node) in self.done:
             return self.done[id(node)]
         item = self.done[id(node)] = Item(None, line)
+        self.open.add(id(node))
         if node.id == "sequence":
             item.value = [self.item(child, f"{key}[{i}]") for i, child in enumerate(node.value)]
         else:
             self.mapping(node, key, item)
+        self.open.remove(id(node))
         return item
 
     def scalar(self, node: Any, key: str, line: int) -> Item:
