@@ -122,6 +122,8 @@ global.parameters:
         ("{steps: [a_*, b], condition: all-completed}", (), (0, 1, 2)),
         ("{steps: [a_*, b]}", (0, 1, 2), ()),
         ("{step: b, condition: all-completed}", (), (2,)),
+        ("[b, {step: b_*, condition: all-completed}]", (2,), ()),
+        ("[{step: a_*}, {step: b_*, condition: all-completed}, b]", (0, 1, 2), ()),
         ("[]", (), ()),
     ],
 )
@@ -135,6 +137,10 @@ def test_conditions_hold_for_each_combination(tmp_path):
         write(tmp_path, DIAMOND % "[{step: a, condition: all-completed}, {step: b, condition: all-completed}]")
     )
     assert [(task.parents, task.after) for task in study.tasks[-2:]] == [((), (0, 2)), ((), (1, 2))]
+    study = read(
+        write(tmp_path, DIAMOND % "[{step: a, condition: all-completed}, a_*, {step: b, condition: all-completed}]")
+    )
+    assert [(task.parents, task.after) for task in study.tasks[-2:]] == [((0, 1), (2,))] * 2
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 from maestro_ours import SPECS, one_step, read, write
 
-from cantle.errors import StudyError
+from cantle.errors import MachineError, StudyError
 
 
 def run(study, directory):
@@ -98,6 +98,21 @@ def test_scripts_may_lie_in_a_temporary_folder_of_their_own(tmp_path, monkeypatc
     assert paths[0].startswith(f"{tmp_path}/cantle-")
     assert paths[0].endswith("/first_N.1.sh")
     assert work.command(0, 1, False, (), ()).cwd == "first/N.1"
+    assert read(SPECS / "chain.yaml", usetmp=True).work("/run").command(0, 1, False, (), ()).script_path == paths[0]
+    assert read(SPECS / "chain.yaml", usetmp=True).work("/other").command(0, 1, False, (), ()).script_path != paths[0]
+    assert stat.S_IMODE(os.stat(os.path.dirname(paths[0])).st_mode) == 0o700
+
+
+def test_a_temporary_folder_that_somebody_else_has_made_is_not_used(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    folder = os.path.dirname(
+        read(SPECS / "chain.yaml", usetmp=True).work("/run").command(0, 1, False, (), ()).script_path
+    )
+    os.rmdir(folder)
+    os.symlink("/", folder)
+    with pytest.raises(MachineError, match="belongs to somebody else"):
+        read(SPECS / "chain.yaml", usetmp=True).work("/run").command(0, 1, False, (), ())
 
 
 def test_a_hundred_thousand_instances_share_what_they_can(tmp_path):

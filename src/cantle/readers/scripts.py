@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import stat
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from cantle.errors import MachineError
 from cantle.model.resources import Node, Place
 from cantle.model.study import Command
 
@@ -110,7 +113,21 @@ class Scripts:
         if not self._usetmp:
             return workspace
         if not self._tmp:
-            import tempfile
-
-            self._tmp = tempfile.mkdtemp(prefix="cantle-")
+            self._tmp = _own_folder(self._directory)
         return self._tmp
+
+
+def _own_folder(directory: str) -> str:
+    """A temporary folder that is ours alone, and the same one whenever a run in this directory is resumed."""
+    import tempfile
+    from zlib import crc32
+
+    folder = f"{tempfile.gettempdir()}/cantle-{os.getuid()}-{crc32(directory.encode(errors='surrogateescape')):08x}"
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103
+        found = os.lstat(folder)
+    except OSError as error:
+        raise MachineError(f"--usetmp: cannot make {folder}: {error.strerror}") from error
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise MachineError(f"--usetmp: {folder} belongs to somebody else; remove it, or set TMPDIR")
+    return folder
