@@ -11,7 +11,10 @@ from cantle.cli.command import amount, at_least
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
+    from cantle.core.state import State
     from cantle.model.study import Limits, Study
+    from cantle.report.progress import Progress
+    from cantle.report.statusfile import StatusFile
     from cantle.runtime.conducting import Conductor, Machine
     from cantle.store.layout import Layout
 
@@ -111,34 +114,75 @@ def this_machine(asked: Namespace) -> Machine:
 
 def conduct(conductor: Conductor, machine: Machine, asked: Namespace) -> int:
     """Run it to its end, telling of it on the terminal. The exit status."""
+    import gc
+
     from cantle.core.decide import Decider
     from cantle.plugins import find
-    from cantle.report.progress import choose_progress
-    from cantle.report.statusfile import StatusFile
 
-    journal = conductor.journal
-    layout = conductor.layout
-    status = StatusFile(layout.status)
-    progress = choose_progress(
-        conductor.state,
-        json=asked.as_json,
-        quiet=asked.quiet,
-        durable=lambda: journal.synced,
-        written=lambda: journal.written,
-    )
-    for note in machine.allocation.notes:
-        progress.note(note)
+    # What has been loaded by now stays: no collection need look at it again.
+    gc.freeze()
+    gc.enable()
+    shown = _Shown(conductor, machine, asked)
     try:
         try:
-            outcome = conductor.conduct(machine, Decider(find("packers", asked.packer)), (progress, status), progress.note)
+            packer = find("packers", asked.packer)
+            outcome = conductor.conduct(machine, Decider(packer), (shown,), shown.note)
         finally:
             conductor.close()
-        status.write(outcome.state)
+        shown.finish(outcome.state, outcome.exit_code)
     except BaseException:
-        progress.abandon()
+        shown.abandon()
         raise
-    progress.finish(outcome.state, outcome.exit_code, layout.directory)
     return outcome.exit_code
+
+
+class _Shown:
+    """The progress and the status file. They are loaded after the first turn of the loop, while the first tasks start."""
+
+    def __init__(self, conductor: Conductor, machine: Machine, asked: Namespace) -> None:
+        self._conductor = conductor
+        self._machine = machine
+        self._asked = asked
+        self._made: tuple[Progress, StatusFile] | None = None
+        conductor.state.news = []
+
+    def __call__(self, state: State) -> None:
+        """Once a turn of the loop."""
+        progress, status = self._made or self._make()
+        progress(state)
+        status(state)
+
+    def note(self, text: str) -> None:
+        """Tell something that is not about a task."""
+        (self._made or self._make())[0].note(text)
+
+    def finish(self, state: State, exit_code: int) -> None:
+        """The run is over: the last words, and the last status file."""
+        progress, status = self._made or self._make()
+        status.write(state)
+        progress.finish(state, exit_code, self._conductor.layout.directory)
+
+    def abandon(self) -> None:
+        """The run broke off."""
+        if self._made:
+            self._made[0].abandon()
+
+    def _make(self) -> tuple[Progress, StatusFile]:
+        from cantle.report.progress import choose_progress
+        from cantle.report.statusfile import StatusFile
+
+        journal = self._conductor.journal
+        progress = choose_progress(
+            self._conductor.state,
+            json=self._asked.as_json,
+            quiet=self._asked.quiet,
+            durable=lambda: journal.synced,
+            written=lambda: journal.written,
+        )
+        self._made = (progress, StatusFile(self._conductor.layout.status))
+        for note in self._machine.allocation.notes:
+            progress.note(note)
+        return self._made
 
 
 def stamp() -> str:

@@ -56,6 +56,10 @@ def _arguments(parser: ArgumentParser) -> None:
 
 
 def _run(asked: Namespace) -> int:
+    if asked.study_file.suffix in (".yaml", ".yml"):
+        from cantle.readers import ahead
+
+        ahead.begin(asked.study_file)
     machine = None if asked.dry or asked.no else this_machine(asked)
 
     import msgspec

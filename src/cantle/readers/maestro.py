@@ -15,6 +15,7 @@ import msgspec
 from cantle.errors import RequestError, StudyError
 from cantle.model.study import Commands, Study
 
+from .ahead import parsed
 from .base import ReadOptions
 from .dependencies import Dependencies
 from .expansion import Expander, Expansion
@@ -136,7 +137,7 @@ def _study(text: bytes, origin: _Origin, fresh: bool) -> Study:
 
 def _specification(text: bytes, findings: Findings) -> Specification:
     try:
-        root = parse(text.decode("utf-8-sig"), findings)
+        root = parsed(text, findings) or parse(text.decode("utf-8-sig"), findings)
     except UnicodeDecodeError as error:
         findings.wrong(text[: error.start].count(b"\n") + 1, "", "is not UTF-8 text", "save the file as UTF-8")
         root = None

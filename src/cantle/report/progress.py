@@ -66,7 +66,8 @@ class Progress:
     interval_s = DELIVERY_S
 
     def __init__(self, state: State, stream: TextIO, durable: Callable[[], int], written: Callable[[], int]) -> None:
-        state.news = []
+        if state.news is None:
+            state.news = []
         self.stream = stream
         self.began = monotonic()
         self.pace = Pace()
