@@ -91,6 +91,12 @@ class Command(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 class Commands(Protocol):
     """The work half of a study; a reader brings it."""
 
+    def prepare(self, directory: str) -> None:
+        """Fetch and check what the commands need, once before the first launch of a run in this directory.
+
+        A second call finds that all is there. Raises StudyError with everything that is missing.
+        """
+
     def command(
         self, task: int, attempt: int, restart: bool, places: tuple[Place, ...], nodes: tuple[Node, ...]
     ) -> Command:

@@ -42,9 +42,9 @@ def begin(path: str | os.PathLike[str]) -> None:
 def parsed(text: bytes, findings: Findings) -> Item | None:
     """What `begin` made of this very text; None when there is nothing, or it has to be done again to tell what is wrong."""
     global _begun
-    if _begun is None or _begun[0] != text:
+    if _begun is None:
         return None
-    _, pid, fd = _begun
+    begun_with, pid, fd = _begun
     _begun = None
     pieces = []
     try:
@@ -53,7 +53,7 @@ def parsed(text: bytes, findings: Findings) -> Item | None:
         _, status = os.waitpid(pid, 0)
     finally:
         os.close(fd)
-    if status != 0:
+    if status != 0 or begun_with != text:
         return None
     import marshal
 

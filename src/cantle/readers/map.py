@@ -182,6 +182,9 @@ class MapCommands:
         # a value of the environment is a text without a shell, as an argument of a list is
         self._env = {name: None if v is None else words([v], slots, spec.shell)[0] for name, v in spec.env.items()}
 
+    def prepare(self, directory: str) -> None:  # noqa: ARG002
+        """Nothing to fetch."""
+
     def command(
         self, task: int, attempt: int, restart: bool, places: tuple[Place, ...], nodes: tuple[Node, ...]
     ) -> Command:

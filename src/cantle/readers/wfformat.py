@@ -200,6 +200,9 @@ class Replay:
         self._seconds = seconds
         self._spin = spin
 
+    def prepare(self, directory: str) -> None:  # noqa: ARG002
+        """Nothing to fetch."""
+
     def command(
         self, task: int, attempt: int, restart: bool, places: tuple[Place, ...], nodes: tuple[Node, ...]
     ) -> Command:

@@ -24,7 +24,7 @@ from cantle.core.phases import Phase
 from cantle.core.state import State
 from cantle.engines.base import Engine
 from cantle.engines.process import await_runners, clear_leftovers, leftovers
-from cantle.errors import LockedError, MachineError, RequestError
+from cantle.errors import LockedError, MachineError, PluginError, RequestError
 from cantle.model.records import (
     AnyRecord,
     RunResumed,
@@ -90,14 +90,25 @@ class Conductor:
     ) -> Outcome:
         """Turn the loop until the run is over. `note` is told what the user should know.
 
-        Raises JournalError when the run can no longer be written down, LockedError when somebody took it over.
+        Raises JournalError when the run can no longer be written down, LockedError when somebody took it over, PluginError
+        when a packer that is not ours broke the rules; then the run was stopped in order, and can be resumed.
         """
         asks_gpus = any(step.needs.gpus for step in self.state.steps)
         engine = machine.make_engine(self.inbox, self.layout, asks_gpus)
         world = RealWorld(self.state, self.inbox, machine.allocation, engine, self.work)
         try:
+            self.work.prepare(str(self.layout.directory))
             with _signals_stop_the_run(self.inbox):
-                run(self.state, world, self.journal, decider, (self._housekeeping(note), *observers))
+                watching = (self._housekeeping(note), *observers)
+                try:
+                    run(self.state, world, self.journal, decider, watching)
+                except PluginError as fault:
+                    self.inbox.put(StopAsked(time(), str(fault)))  # from now on no packer is asked
+                    run(self.state, world, self.journal, decider, watching)
+                    raise PluginError(
+                        f"{fault}\n    The run was stopped. Go on with another packer, or when this one is mended: "
+                        f"cantle resume {self.layout.directory}"
+                    ) from fault
         finally:
             world.close()
         return Outcome(self.state, exit_code(self.state))
