@@ -1,14 +1,14 @@
 """What can go wrong, by whose fault it is.
 
-    CantleError                     all that a caller may want to catch; `exit_code` is what the command line ends with
-    ├── UserError                   something in what was asked: the message says what, where, and what would help
-    │   ├── StudyError              a study file is wrong; carries every problem found, each with its place
-    │   ├── RequestError            a request cannot be met: a wrong option, a task that does not exist
-    │   └── PluginError             a reader, engine, allocation or policy of somebody else's misbehaved; it is named
-    ├── MachineError                the machine under us failed: disk full, read-only directory, no process could start
-    │   └── JournalError            the journal cannot be written or read
-    ├── LockedError                 another conductor is at work on this directory
-    └── CantleBug                   an invariant of ours is broken; please report it, with the journal
+CantleError                     all that a caller may want to catch; `exit_code` is what the command line ends with
+├── UserError                   something in what was asked: the message says what, where, and what would help
+│   ├── StudyError              a study file is wrong; carries every problem found, each with its place
+│   ├── RequestError            a request cannot be met: a wrong option, a task that does not exist
+│   └── PluginError             a reader, engine, allocation or policy of somebody else's misbehaved; it is named
+├── MachineError                the machine under us failed: disk full, read-only directory, no process could start
+│   └── JournalError            the journal cannot be written or read
+├── LockedError                 another conductor is at work on this directory
+└── CantleBug                   an invariant of ours is broken; please report it, with the journal
 """
 
 from __future__ import annotations

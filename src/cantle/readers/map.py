@@ -182,7 +182,7 @@ class MapCommands:
         # a value of the environment is a text without a shell, as an argument of a list is
         self._env = {name: None if v is None else words([v], slots, spec.shell)[0] for name, v in spec.env.items()}
 
-    def prepare(self, directory: str) -> None:  # noqa: ARG002
+    def prepare(self, directory: str) -> None:
         """Nothing to fetch."""
 
     def command(

@@ -200,7 +200,7 @@ class Replay:
         self._seconds = seconds
         self._spin = spin
 
-    def prepare(self, directory: str) -> None:  # noqa: ARG002
+    def prepare(self, directory: str) -> None:
         """Nothing to fetch."""
 
     def command(
