@@ -170,15 +170,41 @@ def test_o33_a_task_that_seemed_canceled_was_not_if_its_end_is_told() -> None:
 
 def test_o33_an_attempt_taken_for_interrupted_counts_when_its_end_is_told_after_all() -> None:
     memory = {"memory_mib": 4}
-    jobs = [job("x", **memory), job("y", **memory), job("w"), job("z", **memory)]
+    jobs = [job("x", **memory), job("y", **memory), job("w"), job("v", priority=-1), job("z", priority=-2, **memory)]
     story = Story(*jobs, on=[Node("n0", 3, memory_mib=8)])
-    story.launches()
+    assert story.launches() == ["x", "y", "w"]
     story.end("y")
-    story.launches()
-    assert story.phase("z") == Phase.LAUNCHED
+    assert story.launches() == ["v"]
+    story.end("w")
+    assert story.launches() == ["z"]
+    before = without(story, (TaskEnded, "y"), (Launch, "v"))
+    assert ends_of(read(before)) == {"x": "ready", "y": "launched", "w": "done", "v": "ready", "z": "launched"}, (
+        "one of x and y must have made room for z, and which of them nothing tells"
+    )
     story.end("x")
-    state = read(without(story, (TaskEnded, "y")))
-    assert ends_of(state)["x"] == "done", "whichever of x and y was thought to have made room"
+    state = read([*before, story.records[-1]])
+    assert ends_of(state)["x"] == "done"
+
+
+def test_o33_what_ran_on_before_a_cancel_was_not_canceled_if_somebody_was_launched_after_it() -> None:
+    story = Story(job("a"), job("b", after="a"), on=[node()])
+    story.launches()
+    story.cancel("a")
+    story.decides()
+    story.end("a")
+    assert story.launches() == ["b"]
+    assert ends_of(read(without(story, (TaskEnded, "a")))) == {"a": "failed", "b": "launched"}
+
+
+def test_o33_nor_was_anything_above_it() -> None:
+    story = Story(job("a"), job("b", "a"), job("c", after="b"), on=[node()])
+    story.runs_through("a")
+    story.launches()
+    story.cancel("a")
+    story.end("b", "failed")
+    assert story.launches() == ["c"]
+    gone = [(kind, name) for kind in (Launch, TaskStarted, TaskEnded) for name in "ab"]
+    assert ends_of(read(without(story, *gone))) == {"a": "ready", "b": "failed", "c": "launched"}
 
 
 def test_o33_who_is_refused_did_not_run_then() -> None:

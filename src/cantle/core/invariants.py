@@ -72,6 +72,8 @@ def _every_slot_is_accounted_for(state: State) -> None:
         bit = 1 << index
         if not room.alive & bit:
             _require(not owned_cores[index], f"something runs on node {index}, which is gone")
+            listed = [room.untouched, *room.by_cores, *room.by_gpus, *room.of_kind.values()]
+            _require(not any(nodes & bit for nodes in listed), f"node {index} is gone, but still listed")
             continue
         _require(room.free_cores[index] ^ owned_cores[index] == (1 << node.cores) - 1, f"cores of node {index}")
         _require(room.free_gpus[index] ^ owned_gpus[index] == (1 << node.gpus) - 1, f"GPUs of node {index}")

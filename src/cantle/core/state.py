@@ -380,7 +380,7 @@ class State:
     def _judge(self, task: int, ended: r.TaskEnded) -> None:
         """What the end of an attempt means for its task."""
         outcome = ended.outcome
-        asked = {self.being_stopped.pop(task, None), self.to_stop.pop(task, None)}
+        asked = (self.being_stopped.pop(task, None), self.to_stop.pop(task, None))
         if outcome == "done":
             self._done(task)
             return
