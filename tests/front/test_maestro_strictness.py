@@ -204,6 +204,20 @@ def test_labels_that_would_share_a_directory_are_an_error_without_hashws(tmp_pat
     assert workspaces == ["work/work_instance_0", "work/work_instance_1"]
 
 
+def test_labels_of_equal_values_that_would_share_a_directory_are_an_error_too(tmp_path):
+    top = "global.parameters:\n  P: {values: [1, 1], label: [a/b, ab]}"
+    problem = the_one(problems(tmp_path, one_step("cmd: echo $(P)", top)))
+    assert problem.what == "combinations 1 and 2 would share the directory 'ab'"
+
+
+def test_each_step_whose_instances_have_names_too_long_for_a_file_is_told(tmp_path):
+    long = "w" * 150
+    step = f"  - {{name: {long}, description: d, run: {{cmd: echo $(P)}}}}"
+    top = f"{step}\nglobal.parameters:\n  P: {{values: [{'x' * 80}], label: P.%%}}"
+    problem = the_one(problems(tmp_path, one_step("cmd: echo $(P)", top)))
+    assert f"the labels of '{long}' make a name too long for a file" in problem.what
+
+
 def test_names_too_long_for_a_file_are_an_error_without_hashws(tmp_path):
     text = one_step("cmd: echo $(P)", f"global.parameters:\n  P: {{values: [{'x' * 250}], label: P.%%}}")
     assert "too long for a file" in the_one(problems(tmp_path, text)).what

@@ -14,7 +14,8 @@ from cantle.model.study import Command
 
 from . import batch_scripts
 from .dependencies import Dependencies
-from .expansion import Expansion, safe
+from .expansion import Expansion
+from .instance_names import safe
 from .launcher import Flavour, substitute
 from .steps import StepPlan
 from .tokens import Parameters

@@ -13,6 +13,7 @@ import msgspec
 from cantle.model.study import Limits
 
 from .findings import Findings, did_you_mean
+from .shape import is_kind, only, required_text
 from .tokens import Parameter
 from .yaml_nodes import Item
 
@@ -78,9 +79,9 @@ def specification(root: Item, findings: Findings) -> Specification:
         if item.value is None and key in ("env", "batch", "cantle"):
             item.value = {}
     _description(root, spec, findings)
-    if "env" in top and _is(top["env"], dict, "env", findings):
+    if "env" in top and is_kind(top["env"], dict, "env", findings):
         _environment(top["env"], spec, findings)
-    if "batch" in top and _is(top["batch"], dict, "batch", findings):
+    if "batch" in top and is_kind(top["batch"], dict, "batch", findings):
         _batch(top["batch"], spec, findings)
     if "global.parameters" in top and top["global.parameters"].value is not None:
         before = len(findings.problems)
@@ -89,9 +90,9 @@ def specification(root: Item, findings: Findings) -> Specification:
     if "study" not in top or top["study"].value is None or top["study"].value == []:
         line = top["study"].line if "study" in top else root.line
         findings.wrong(line, "study", "there are no steps", "a study lists at least one step under `study`")
-    elif _is(top["study"], list, "study", findings):
+    elif is_kind(top["study"], list, "study", findings):
         spec.steps = top["study"].value
-    if "cantle" in top and _is(top["cantle"], dict, "cantle", findings):
+    if "cantle" in top and is_kind(top["cantle"], dict, "cantle", findings):
         _own(top["cantle"], spec, findings)
     return spec
 
@@ -102,7 +103,7 @@ def _description(root: Item, spec: Specification, findings: Findings) -> None:
         findings.wrong(
             root.line, "description", "is missing", "a study has `description` with `name` and `description`"
         )
-    elif _is(item, dict, "description", findings):
+    elif is_kind(item, dict, "description", findings):
         spec.name = required_text(item, "name", "description", findings)
         spec.description = required_text(item, "description", "description", findings)
 
@@ -116,9 +117,9 @@ def _environment(item: Item, spec: Specification, findings: Findings) -> None:
         elif block.value is None:
             continue
         elif key == "sources":
-            if _is(block, list, path, findings) and block.value:
+            if is_kind(block, list, path, findings) and block.value:
                 findings.odd(item.lines[key], path, "has no effect, neither here nor in Maestro")
-        elif _is(block, dict, path, findings):
+        elif is_kind(block, dict, path, findings):
             if key == "dependencies":
                 _dependencies(block, spec, findings)
             else:
@@ -160,10 +161,10 @@ def _dependencies(block: Item, spec: Specification, findings: Findings) -> None:
         elif kind not in ("paths", "git"):
             mend = did_you_mean(kind, ("paths", "git", "spack"))
             findings.wrong(block.lines[kind], path, "is no kind of dependency", mend or "there are paths and git")
-        elif items.value is not None and _is(items, list, path, findings):
+        elif items.value is not None and is_kind(items, list, path, findings):
             for i, entry in enumerate(items.value):
                 place = f"{path}[{i}]"
-                if _is(entry, dict, place, findings):
+                if is_kind(entry, dict, place, findings):
                     (_path_entry if kind == "paths" else _git_entry)(entry, place, spec, findings)
 
 
@@ -205,19 +206,19 @@ def _batch(item: Item, spec: Specification, findings: Findings) -> None:
 
 
 def _parameters(block: Item, spec: Specification, findings: Findings) -> None:
-    if not _is(block, dict, "global.parameters", findings):
+    if not is_kind(block, dict, "global.parameters", findings):
         return
     lengths: dict[str, int] = {}
     for key, item in block.mapping.items():
         place = f"global.parameters.{key}"
-        if not _is(item, dict, place, findings):
+        if not is_kind(item, dict, place, findings):
             continue
         only(item, ("values", "label"), place, findings)
         values = item.mapping.get("values")
         if values is None:
             findings.wrong(block.lines[key], f"{place}.values", "is missing", "list the values")
             continue
-        if not _is(values, list, f"{place}.values", findings):
+        if not is_kind(values, list, f"{place}.values", findings):
             continue
         if not values.value:
             findings.wrong(values.line, f"{place}.values", "is empty, so steps that use it would have no instance")
@@ -273,38 +274,5 @@ def _own(block: Item, spec: Specification, findings: Findings) -> None:
         findings.wrong(fail_fast.line, "cantle.fail_fast", "must be true or false")
     spec.limits = Limits(counts["throttle"], counts["rlimit"], fail_fast.value is True)
     steps = block.mapping.get("steps")
-    if steps is not None and steps.value is not None and _is(steps, dict, "cantle.steps", findings):
+    if steps is not None and steps.value is not None and is_kind(steps, dict, "cantle.steps", findings):
         spec.own_steps = steps.mapping
-
-
-_KINDS: dict[type, str] = {dict: "a mapping", list: "a list"}
-
-
-def _is(item: Item, kind: type, key: str, findings: Findings) -> bool:
-    if isinstance(item.value, kind):
-        return True
-    findings.wrong(item.line, key, f"must be {_KINDS[kind]}, not {item.kind}")
-    return False
-
-
-def only(item: Item, known: tuple[str, ...], place: str, findings: Findings) -> None:
-    """Note each key of this mapping that is not among the known ones."""
-    for key in item.mapping:
-        if key not in known:
-            mend = did_you_mean(key, known) or f"known are {', '.join(known)}"
-            findings.wrong(item.lines[key], f"{place}.{key}", "is not known here", mend)
-
-
-def required_text(item: Item, key: str, place: str, findings: Findings) -> str:
-    """The non-empty text under this key; "" with the problem noted when it is missing or something else."""
-    child = item.mapping.get(key)
-    if child is None:
-        findings.wrong(item.line, f"{place}.{key}", "is missing")
-    elif not isinstance(child.value, str):
-        mend = "put it into quotes" if child.text else ""
-        findings.wrong(item.lines[key], f"{place}.{key}", f"must be text, not {child.kind}", mend)
-    elif not child.value:
-        findings.wrong(item.lines[key], f"{place}.{key}", "is empty")
-    else:
-        return child.value
-    return ""

@@ -8,13 +8,13 @@ Maestro still reads the file; what stands there wins, and is added to `depends`,
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import msgspec
 
 from .findings import Findings, did_you_mean
 from .settings import COUNTS, TEXTS, Setting
-from .specification import Specification, only, required_text
+from .shape import only, required_text
+from .specification import Specification
 from .tokens import TOKEN, Environment
 from .yaml_nodes import Item
 
@@ -281,8 +281,3 @@ def warn_of_near_misses(plans: list[StepPlan], known: list[str], findings: Findi
                     if near:
                         what = f"$({name}) is no name of this study, so the shell runs it as a command; is $({near[0]}) meant?"
                         findings.odd(plan.line, f"{plan.key}.run", what)
-
-
-def setting_texts(plan: StepPlan) -> list[Any]:
-    """The settings' values that may hold tokens."""
-    return [setting.value for setting in plan.settings.values() if isinstance(setting.value, str)]
