@@ -164,9 +164,9 @@ def test_a_wrong_condition_is_told(depends, key, what, tmp_path):
 def test_the_environment_of_a_step_keeps_the_text_of_the_file_and_knows_all_tokens(tmp_path):
     run = "env: {A: 1.10, B: true, C: ~, D: $(V)-$(P), E: $(WORKSPACE)/x, F: 010}"
     top = "env: {variables: {V: v}}\nglobal.parameters:\n  P: {values: [1, 2], label: P.%%}"
-    study = read(write(tmp_path, one_step(run, top)))
+    study = read(write(tmp_path, one_step(run, top).replace("name: work", "name: job")))
     env = study.work("/run").command(1, 1, False, (), ()).env
-    assert env == {"A": "1.10", "B": "true", "C": None, "D": "v-2", "E": "/run/work/P.2/x", "F": "010"}
+    assert env == {"A": "1.10", "B": "true", "C": None, "D": "v-2", "E": "/run/job/P.2/x", "F": "010"}
 
 
 def test_a_workspace_named_in_the_environment_is_awaited(tmp_path):

@@ -118,18 +118,18 @@ def test_a_temporary_folder_that_somebody_else_has_made_is_not_used(tmp_path, mo
 def test_a_hundred_thousand_instances_share_what_they_can(tmp_path):
     values = ",".join(map(str, range(20000)))
     top = f"""
-  - {{name: after, description: d, run: {{cmd: "ls $(work.workspace)", depends: [work]}}}}
+  - {{name: after, description: d, run: {{cmd: "ls $(job.workspace)", depends: [job]}}}}
   - {{name: all, description: d, run: {{cmd: "ls $(after.workspace)", depends: [after_*]}}}}
 global.parameters:
   P: {{values: [{values}], label: P.%%}}
 """
-    study = read(write(tmp_path, one_step("cmd: echo $(P)\nprocs: 2", top)))
+    study = read(write(tmp_path, one_step("cmd: echo $(P)\nprocs: 2", top).replace("name: work", "name: job")))
     assert len(study.tasks) == 40001
     assert len(study.steps) == 3
     assert study.tasks[20005].params is study.tasks[5].params
     assert study.tasks[20005].parents == (5,)
     assert study.tasks[-1].parents == tuple(range(20000, 40000))
-    assert study.work("/run").command(33333, 1, False, (), ()).script == "#!/bin/bash\n\nls /run/work/P.13333\n"
+    assert study.work("/run").command(33333, 1, False, (), ()).script == "#!/bin/bash\n\nls /run/job/P.13333\n"
 
 
 def git(*arguments, cwd):
