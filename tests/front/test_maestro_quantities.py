@@ -119,7 +119,13 @@ def test_every_value_and_key_knows_its_line():
     assert [child.line for child in item.mapping["b"].mapping["c"].value] == [4, 5]
 
 
-def test_a_bomb_of_aliases_is_read_in_no_time():
+def test_a_bomb_of_aliases_is_refused_in_no_time():
     levels = ["l0: &l0 [x, x]"] + [f"l{i}: &l{i} [*l{i - 1}, *l{i - 1}]" for i in range(1, 60)]
-    item = parse("\n".join(levels), Findings("f"))
-    assert len(item.mapping) == 60
+    findings = Findings("f")
+    assert parse("\n".join(levels), findings) is None
+    assert "aliases of aliases" in findings.problems[0].what
+
+
+def test_a_value_that_is_often_referred_to_is_no_bomb():
+    text = "a: &x [1, 2, 3]\nb: [" + ", ".join(["*x"] * 1000) + "]"
+    assert len(plain(text)["b"]) == 1000

@@ -12,6 +12,7 @@ from typing import Any
 
 from .findings import Findings
 
+_MOST_BY_ALIASES = 1_000_000
 _SEXAGESIMAL = re.compile(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?")
 
 
@@ -63,7 +64,12 @@ def parse(text: str, findings: Findings) -> Item | None:
         if node is None:
             findings.wrong(1, "", "the file is empty", "a study needs at least `description` and `study`")
             return None
-        return _Builder(loader, findings).item(node, "")
+        builder = _Builder(loader, findings)
+        item = builder.item(node, "")
+        if builder.sizes.get(id(node), 0) > _MOST_BY_ALIASES + len(text):
+            findings.wrong(1, "", "a few lines stand for millions of values, by aliases of aliases", "write them out")
+            return None
+        return item
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what = " ".join(part for part in (error.context, error.problem) if part)
@@ -86,6 +92,7 @@ class _Builder:
         self.findings = findings
         self.done: dict[int, Item] = {}
         self.open: set[int] = set()
+        self.sizes: dict[int, int] = {}
 
     def item(self, node: Any, key: str) -> Item:
         line = node.start_mark.line + 1
@@ -103,6 +110,9 @@ class _Builder:
         else:
             self.mapping(node, key, item)
         self.open.remove(id(node))
+        children = node.value if node.id == "sequence" else [child for _, child in node.value]
+        inner = sum(self.sizes[id(child)] for child in children if id(child) in self.sizes)
+        self.sizes[id(node)] = len(children) + inner
         return item
 
     def scalar(self, node: Any, key: str, line: int) -> Item:
