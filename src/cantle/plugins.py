@@ -1,13 +1,15 @@
 """Which object does a name stand for? Readers, engines, allocations and packers, ours and other people's.
 
 A name is one of ours, one that an installed package declares as an entry point (group `cantle.readers` and so on), or
-`module:attribute` for something that lies at hand. Nothing is imported before its name is used, and entry points are
-searched only for names that are not ours: that search costs more than a small run.
+`module:attribute` for something that lies at hand: on `PYTHONPATH`, or in the folder where the user stands. Nothing is
+imported before its name is used, and entry points are searched only for names that are not ours: that search costs more
+than a small run.
 """
 
 from __future__ import annotations
 
 import importlib
+import sys
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +25,11 @@ OURS: dict[Group, dict[str, str]] = {
     },
     "engines": {"process": "cantle.engines.process:ProcessEngine"},
     "allocations": {"local": "cantle.allocations.local:LocalAllocation"},
-    "packers": {"best-fit": "cantle.core.packing:best_fit"},
+    "packers": {
+        "best-fit": "cantle.core.packing:best_fit",
+        "first-fit": "cantle.core.packing:first_fit",
+        "spread": "cantle.core.packing:spread",
+    },
 }
 
 
@@ -40,12 +46,24 @@ def find(group: Group, name: str) -> Any:
             raise RequestError(f"no {group.removesuffix('s')} is called {name!r}; there are {known}, or module:name")
     module, _, attribute = target.partition(":")
     try:
-        found: Any = importlib.import_module(module)
+        found: Any = _imported(module)
         for part in attribute.split("."):
             found = getattr(found, part)
     except Exception as problem:
         raise PluginError(f"{group.removesuffix('s')} {name}: {type(problem).__name__}: {problem}") from problem
     return found
+
+
+def _imported(module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as missing:
+        here = str(Path.cwd())
+        if missing.name != module.partition(".")[0] or here in sys.path:
+            raise
+        sys.path.append(here)  # last, so that nothing that lies there hides an installed package
+        importlib.invalidate_caches()
+        return importlib.import_module(module)
 
 
 def reader_for(path: Path, name: str = "") -> Any:

@@ -11,13 +11,15 @@ from hypothesis import strategies as st
 
 from builders import Job, Story, job, node, nodes
 from cantle.core.decide import Decider
-from cantle.core.packing import best_fit, fewest_runs, find_places
-from cantle.core.plan import Plan
+from cantle.core.packing import best_fit, fewest_runs, find_places, first_fit, spread
+from cantle.core.plan import Plan, Policy
 from cantle.core.queues import ReadyQueue
 from cantle.core.room import Room
 from cantle.model.records import Decision, Refuse, TimePassed
 from cantle.model.resources import Needs, Node, Place, indexes
 from cantle.model.study import Limits
+from cantle.plugins import find
+from cantle.testing import check_packer
 
 
 def runs_in(chosen: list[int]) -> int:
@@ -68,6 +70,52 @@ def test_best_fit_looks_only_at_nodes_with_all_else_that_is_needed() -> None:
     assert find_places(room, Needs(kind="big")) == (Place(3, "0"),)
     assert find_places(room, Needs(gpus=3)) is None
     assert find_places(room, Needs(whole_nodes=True, gpus=1)) == (Place(1, "0-3", "0"),)
+
+
+# The other packers
+
+
+def placements(packer: Policy, *jobs: Job, on: list[Node]) -> dict[str, list[int]]:
+    """On which nodes each task goes, in one pass."""
+    story = Story(*jobs, on=on)
+    story.decider = Decider(packer)
+    return {name: [place.node for place in story.launch_of(name).on] for name in story.launches()}
+
+
+def test_first_fit_takes_the_lowest_numbered_node_that_fits() -> None:
+    tasks = [job(n, cores=2) for n in "abc"] + [job("gpu", gpus=1), job("last")]
+    on = [node("n0", 1), node("n1", 5), node("n2", 4, gpus=1)]
+    assert placements(first_fit, *tasks, on=on) == {"a": [1], "b": [1], "c": [2], "gpu": [2], "last": [0]}
+
+
+def test_first_fit_gives_a_gang_the_lowest_numbered_nodes_or_none() -> None:
+    on = [node("n0", 2), node("n1", 1), node("n2", 2), node("n3", 2)]
+    assert placements(first_fit, job("gang", cores=2, nodes=2), on=on) == {"gang": [0, 2]}
+    assert placements(first_fit, job("x", cores=2), job("gang", nodes=4, cores=1, priority=-1), on=on) == {"x": [0]}
+
+
+def test_spread_takes_the_emptiest_node_and_of_those_the_first() -> None:
+    tasks = [job(n) for n in "abcdef"]
+    on = [node("n0", 2), node("n1", 3), node("n2", 2)]
+    assert placements(spread, *tasks, on=on) == {"a": [1], "b": [0], "c": [1], "d": [2], "e": [0], "f": [1]}
+
+
+def test_spread_gives_a_gang_the_emptiest_nodes_that_fit_or_none() -> None:
+    on = [node("n0", 2), node("n1", 4), node("n2", 3), node("n3", 9)]
+    gang = job("gang", cores=2, nodes=2)
+    assert placements(spread, gang, on=on) == {"gang": [1, 3]}
+    assert placements(spread, job("gang", cores=2, nodes=2, kind=""), on=on[:3]) == {"gang": [1, 2]}
+    assert placements(spread, job("x", cores=9), job("gang", cores=3, nodes=3, priority=-1), on=on) == {"x": [3]}
+
+
+@pytest.mark.parametrize("packer", [best_fit, first_fit, spread])
+def test_each_of_our_packers_keeps_the_rules_that_are_checked_for_others(packer: Policy) -> None:
+    check_packer(packer, runs=40)
+
+
+@pytest.mark.parametrize(("name", "packer"), [("best-fit", best_fit), ("first-fit", first_fit), ("spread", spread)])
+def test_our_packers_are_known_by_name(name: str, packer: Policy) -> None:
+    assert find("packers", name) is packer
 
 
 # The order

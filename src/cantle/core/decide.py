@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cantle.core.packing import best_fit
+from cantle.core.packing import best_fit, is_ours
 from cantle.core.phases import UNSTARTED
 from cantle.core.plan import Plan, Policy
 from cantle.core.room import shortage
@@ -17,9 +17,14 @@ class Decider:
     """Asks the policies: what to refuse, what to end, and, unless the run is being stopped, what to start.
 
     It remembers which version of the state it has seen, nothing else, and may be thrown away and made anew at any time.
+    A packer that is not ours is watched: `decide` raises PluginError, which calls it by `name`, when it breaks a rule.
     """
 
-    def __init__(self, packer: Policy = best_fit) -> None:
+    def __init__(self, packer: Policy = best_fit, name: str = "") -> None:
+        if not is_ours(packer):
+            from cantle.core.guard import guarded
+
+            packer = guarded(packer, name)
         self.packer = packer
         self._seen = -1
         self._seen_feasibility = -1

@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from cantle.core.plan import Plan
 from cantle.core.room import Room
 from cantle.model.records import Decision
-from cantle.model.resources import Needs, Place
+from cantle.model.resources import Needs, Place, indexes, lowest_bits
 
 
 def best_fit(plan: Plan) -> Iterator[Decision]:
-    """Most urgent first; each on the fullest node that holds it, so that wide room stays whole for wide tasks.
+    """Most urgent first; each on the fullest node that holds it, so that wide room stays whole for wide tasks."""
+    return _most_urgent_first(plan, find_places)
 
-    What does not fit is passed over and others fill the room: within one study that ends sooner than holding room free.
-    """
+
+def first_fit(plan: Plan) -> Iterator[Decision]:
+    """Most urgent first; each on the lowest numbered nodes that hold it, so that the last nodes stay idle longest."""
+    return _most_urgent_first(plan, _lowest_numbered)
+
+
+def spread(plan: Plan) -> Iterator[Decision]:
+    """Most urgent first; each on the nodes with the most free cores, so that tasks share memory and disks with the fewest."""
+    return _most_urgent_first(plan, _emptiest)
+
+
+def is_ours(packer: object) -> bool:
+    """Whether this is one of the packers above. They keep the rules, so that nobody need check what they yield."""
+    return any(packer is ours for ours in (best_fit, first_fit, spread))
+
+
+def _most_urgent_first(plan: Plan, places_for: Callable[[Room, Needs], tuple[Place, ...] | None]) -> Iterator[Decision]:
+    """What does not fit is passed over and others fill the room: within one study that ends sooner than holding room free."""
     room = plan.room
     for queue in plan.by_urgency():
         if room.full:
             return
         if not plan.may_launch(queue):
             continue
-        places = find_places(room, queue.shape.needs)
+        places = places_for(room, queue.shape.needs)
         if places is not None:
             task = queue.head()
             assert task is not None
@@ -47,6 +64,30 @@ def find_places(room: Room, needs: Needs) -> tuple[Place, ...] | None:
     if fitting.bit_count() < needs.nodes:
         return None
     return tuple(room.place(index, needs) for index in fewest_runs(fitting, needs.nodes))
+
+
+def _lowest_numbered(room: Room, needs: Needs) -> tuple[Place, ...] | None:
+    fitting = room.fitting(needs)
+    if fitting.bit_count() < needs.nodes:
+        return None
+    return tuple(room.place(index, needs) for index in indexes(lowest_bits(fitting, needs.nodes)))
+
+
+def _emptiest(room: Room, needs: Needs) -> tuple[Place, ...] | None:
+    fitting = room.fitting(needs)
+    missing = needs.nodes
+    if fitting.bit_count() < missing:
+        return None
+    chosen = 0
+    for nodes in reversed(room.by_cores):
+        found = nodes & fitting
+        if found:
+            found = lowest_bits(found, min(missing, found.bit_count()))
+            chosen |= found
+            missing -= found.bit_count()
+            if not missing:
+                break
+    return tuple(room.place(index, needs) for index in indexes(chosen))
 
 
 def fewest_runs(nodes: int, n: int) -> list[int]:

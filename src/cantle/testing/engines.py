@@ -1,7 +1,6 @@
-"""Does a plug-in keep what its seam promises? Conformance checks, for ours and for other people's.
+"""Do an engine and an allocation keep their promises? Both are tried on real processes.
 
-Each check raises AssertionError with a sentence that says which promise was broken. They start real processes, take a few
-seconds, and need nothing but a directory to work in.
+The checks take a few seconds, and need nothing but a directory to work in.
 
     def test_my_engine_keeps_its_promises(tmp_path):
         check_engine(lambda inbox, directory: MyEngine(inbox, directory), LocalAllocation, tmp_path)
