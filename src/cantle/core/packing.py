@@ -33,16 +33,19 @@ def is_ours(packer: object) -> bool:
 def _most_urgent_first(plan: Plan, places_for: Callable[[Room, Needs], tuple[Place, ...] | None]) -> Iterator[Decision]:
     """What does not fit is passed over and others fill the room: within one study that ends sooner than holding room free."""
     room = plan.room
+    if room.full:
+        return
+    why = "the most urgent"
     for queue in plan.by_urgency():
         if room.full:
             return
-        if not plan.may_launch(queue):
+        places = places_for(room, queue.shape.needs) if plan.may_launch(queue) else None
+        if places is None:
+            why = "the most urgent that fits"
             continue
-        places = places_for(room, queue.shape.needs)
-        if places is not None:
-            task = queue.head()
-            assert task is not None
-            yield plan.launch(task, places)
+        task = queue.head()
+        assert task is not None
+        yield plan.launch(task, places, why)
 
 
 def find_places(room: Room, needs: Needs) -> tuple[Place, ...] | None:
