@@ -449,6 +449,20 @@ def test_a_huge_batch_deadlocks_nobody(tmp_path: Path) -> None:
             assert r.ended(task).outcome == "done"
 
 
+def test_hundreds_at_once_are_ended_and_told_all_the_same(tmp_path: Path) -> None:
+    mark = a_long_sleep(311)
+    with rig(tmp_path, Node("wide", 400), grace_s=2.0) as r:
+        for task in range(300):
+            r.launch(task, packed("/bin/sh", "-c", f"{mark}; true"), cores=str(task))
+        r.launch(300, packed("/bin/sh", "-c", f"({mark} &); echo mine"), cores="300")
+        end = r.ended(300)
+        assert output(tmp_path, end.output)[0] == b"mine\n"
+        for task in range(300):
+            r.stop(task)
+        assert {r.ended(task).outcome for task in range(300)} == {"canceled"}
+        assert not running_with(mark)
+
+
 def test_closing_ends_what_runs_and_tells_it(tmp_path: Path) -> None:
     mark = a_long_sleep(304)
     with rig(tmp_path, grace_s=0.5) as r:

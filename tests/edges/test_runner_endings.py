@@ -192,3 +192,14 @@ def test_removing_a_node_ends_what_runs_there(tmp_path: Path) -> None:
         assert eventually(lambda: running_with(mark))
         r.engine.remove_node(0)
         assert not running_with(mark)
+
+
+def test_a_runner_that_cannot_begin_says_why(tmp_path: Path) -> None:
+    from cantle.model.records import NodeLost
+
+    (tmp_path / "runners/0.lock").mkdir(parents=True)
+    with rig(tmp_path) as r:
+        r.wait_for(lambda: any(isinstance(e, NodeLost) for e in r.events), "no NodeLost", 5)
+        (lost,) = [e for e in r.events if isinstance(e, NodeLost)]
+        assert "could not begin" in lost.reason
+        assert "0.lock" in lost.reason

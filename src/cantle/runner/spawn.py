@@ -28,7 +28,7 @@ _DEFAULT_SIGNALS = (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ)
 _STEP_OF_THE_RUNNER = "starting the task"
 
 
-class NotStarted(Exception):  # noqa: N818 (a result rather than an error of ours)
+class NotStarted(Exception):
     """No process could be started; the text says why."""
 
 
