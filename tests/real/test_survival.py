@@ -96,7 +96,9 @@ def test_fifty_kills_of_the_conductor_lose_nothing_and_repeat_nothing_that_was_f
 
 
 def test_o34_results_of_tasks_that_ended_while_the_conductor_was_dead_count(tmp_path: Path) -> None:
-    conductor = start("map", "sleep 6; date >> ran.txt # {}", "--range", "1-4", "--cores", "4", "-o", "out", cwd=tmp_path)
+    conductor = start(
+        "map", "sleep 6; date >> ran.txt # {}", "--range", "1-4", "--cores", "4", "-o", "out", cwd=tmp_path
+    )
     wait_until(lambda: len(processes_with("sleep 6; date")) >= 4)
     conductor.send_signal(signal.SIGKILL)
     conductor.communicate()
@@ -240,3 +242,15 @@ def test_resume_counts_its_own_beginnings(tmp_path: Path) -> None:
     assert cantle("resume", "out", cwd=tmp_path)[0] == 0
     resumed = [r for r in read(tmp_path / "out/.cantle/journal.jsonl") if isinstance(r, RunResumed)]
     assert [r.retry for r in resumed] == [False, True]
+
+
+def test_requests_for_what_does_not_exist_are_told_and_change_nothing(tmp_path: Path) -> None:
+    from cantle.model.records import CancelAsked
+    from cantle.store.requests import ask
+
+    conductor = start("map", "sleep 2 # {}", "--range", "1-1", "-o", "out", cwd=tmp_path)
+    wait_until(lambda: processes_with("sleep\x002"))
+    ask(tmp_path / "out", CancelAsked(0.0, [99]))
+    told = conductor.communicate(timeout=20)[0].decode()
+    assert conductor.returncode == 0, told
+    assert "is ignored" in told

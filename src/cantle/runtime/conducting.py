@@ -27,6 +27,9 @@ from cantle.engines.process import await_runners, clear_leftovers, leftovers
 from cantle.errors import LockedError, MachineError, PluginError, RequestError
 from cantle.model.records import (
     AnyRecord,
+    CancelAsked,
+    Event,
+    LimitsChanged,
     RunResumed,
     RunStarted,
     StopAsked,
@@ -142,7 +145,10 @@ class Conductor:
             if now - asked >= REQUESTS_S:
                 asked = now
                 for event in requests.poll(limits=state.studies[0].limits):
-                    self.inbox.put(event)
+                    if _concerns(event, state):
+                        self.inbox.put(event)
+                    else:
+                        note(f"a request for tasks or studies that do not exist is ignored: {event}")
                 for problem in requests.problems:
                     note(problem)
                 requests.problems.clear()
@@ -155,6 +161,13 @@ class Conductor:
                     raise
 
         return observe
+
+
+def _concerns(event: Event, state: State) -> bool:
+    """Whether a request speaks of tasks and studies that there are."""
+    if isinstance(event, CancelAsked):
+        return all(0 <= task < len(state.tasks) for task in event.tasks or ())
+    return not isinstance(event, LimitsChanged) or 0 <= event.study < len(state.studies)
 
 
 def exit_code(state: State) -> int:

@@ -29,4 +29,3 @@ def write_scripts(study: Study, layout: Layout) -> int:
     except OSError as error:
         raise MachineError(f"cannot write {error.filename or directory}: {error.strerror}") from error
     return written
-
