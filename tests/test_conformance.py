@@ -19,6 +19,8 @@ from cantle.model.resources import Needs, Place
 from cantle.model.study import Command, Step, Study, Task
 from cantle.readers.base import ReadOptions
 from cantle.readers.maestro import MaestroReader
+from cantle.readers.map import MapReader, build
+from cantle.readers.values import from_ranges
 from cantle.testing import check_packer, check_reader, packers
 
 SPECS = Path(__file__).parent / "front" / "specs"
@@ -57,6 +59,9 @@ class Words:
 class Say:
     def __init__(self, words: list[str]) -> None:
         self.words = words
+
+    def prepare(self, directory: str) -> None:
+        (Path(directory) / "prepared").touch()
 
     def command(self, task: int, attempt: int, restart: bool, places: Any, nodes: Any) -> Command:
         return Command(argv=("echo", self.words[task]), output_stem=self.words[task])
@@ -177,6 +182,18 @@ class Changing(Words):
         return replace(study, work=lambda _: work)
 
 
+class Tired(Words):
+    """What it fetched is in its way the next time."""
+
+    def study(self, text: str) -> Study:
+        class Work(Say):
+            def prepare(self, directory: str) -> None:
+                (Path(directory) / "fetched").mkdir()
+
+        work = Work(text.split())
+        return replace(super().study(text), work=lambda _: work)
+
+
 class Mute(Words):
     def read(self, path: Path, options: ReadOptions) -> Study:
         raise ValueError("what is this?")
@@ -222,6 +239,8 @@ UNSOUND: dict[str, tuple[type[Words], str]] = {
         "raised IndexError: tuple index out of range (places may be (): a dry run has none)",
     ),
     "lone surrogates": (with_command(lambda *_: Command(argv=("\ud800",), packed=True)), "can be sent to a runner"),
+    "prepares once": (Tired, "the second call of `prepare` raised FileExistsError"),
+    "prepares nothing": (with_command(lambda *_: Command(argv=("true",), packed=True)), "the first call of `prepare`"),
     "changing commands": (Changing, "makes the same commands"),
 }
 
@@ -262,6 +281,14 @@ def test_a_reader_has_to_say_what_is_wrong_and_where(what: str, good: Path, bad:
     with pytest.raises(AssertionError) as caught:
         check_reader(Reader, [good], [bad])
     assert told in str(caught.value)
+
+
+def test_the_reader_of_maps_keeps_its_promises(tmp_path: Path) -> None:
+    study = build("echo {}", from_ranges(["1-6"]))
+    (tmp_path / "empty").mkdir()
+    for name, content in study.keep.items():
+        (tmp_path / name).write_bytes(content)
+    check_reader(MapReader, [tmp_path / "map.json"], [tmp_path / "empty" / "map.json"])
 
 
 def test_a_reader_has_to_tell_of_a_missing_file(good: Path) -> None:

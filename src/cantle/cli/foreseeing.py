@@ -175,7 +175,9 @@ def _simulate_arguments(parser: ArgumentParser) -> None:
     machines.add_argument(
         "--memory", type=amount("memory_mib"), metavar="SIZE", help="memory of each node (default: as much as needed)"
     )
-    machines.add_argument("--packer", default="best-fit", metavar="NAME", help="best-fit or module:function")
+    machines.add_argument(
+        "--packer", default="best-fit", metavar="NAME", help="best-fit (default), first-fit, spread or module:function"
+    )
     chance = parser.add_argument_group("what happens")
     chance.add_argument("--seed", type=int, default=0, metavar="N", help="seed for everything by chance (default 0)")
     chance.add_argument(

@@ -36,7 +36,10 @@ def machine_options(parser: ArgumentParser) -> None:
         help="memory to hand out, as in 16GB (default: what there is)",
     )
     group.add_argument(
-        "--packer", default="best-fit", metavar="NAME", help="packing policy: best-fit (default) or module:function"
+        "--packer",
+        default="best-fit",
+        metavar="NAME",
+        help="packing policy: best-fit (default), first-fit, spread or module:function",
     )
     group.add_argument(
         "--grace",

@@ -37,8 +37,9 @@ def check_reader(
     """Check a reader on `good` files, which hold studies, and `bad` ones, in which something is wrong.
 
     Good ones are recognised and read, twice with the same result; the study is consistent; a command can be made for
-    each task; what `keep` asks for is enough to make the same study again, anywhere. Bad ones, and a file that is not
-    there, raise StudyError with the place of each problem, or RequestError.
+    each task, also before `prepare`, which may be called twice; what `keep` asks for is enough to make the same study
+    again, anywhere. Bad ones, and a file that is not there, raise StudyError with the place of each problem, or
+    RequestError.
     """
     assert good, "give check_reader one good file at least"
     options = options or ReadOptions()
@@ -62,6 +63,7 @@ def _check_good(make_reader: MakeReader, file: Path, options: ReadOptions, place
         raise AssertionError(f"{file} is good, but reading it raised {_told(problem)}") from problem
     _check_plan_half(study, file)
     commands = _commands(study, file)
+    _check_prepare(study, file, place)
     _check_same(again, study, commands, f"{file}, read twice")
     kept, elsewhere = Path(mkdtemp(dir=place)), Path(mkdtemp(dir=place))
     for name, content in study.keep.items():
@@ -163,6 +165,15 @@ def _commands(study: Study, file: Path) -> list[Command]:
     return found
 
 
+def _check_prepare(study: Study, file: Path, place: Path) -> None:
+    directory = mkdtemp(dir=place)
+    for which in ("first", "second"):
+        try:
+            study.work(directory).prepare(directory)
+        except Exception as problem:
+            raise AssertionError(f"{file}: the {which} call of `prepare` raised {_told(problem)}") from problem
+
+
 def _check_command(command: Command, where: str) -> None:
     assert bool(command.argv) != bool(command.shell), f"{where} has either `argv`, or `shell` and a script"
     if command.shell:
@@ -224,7 +235,7 @@ def _check_bad(reader: Reader, file: Path, options: ReadOptions) -> None:
             assert problem.what, f"{file}: a problem says what is wrong: {problem}"
             assert problem.line or problem.key, f"{file}: a problem names its line or key: {problem}"
     except RequestError as told:
-        assert file.name in str(told), f"{file}: a RequestError names the file: {told}"
+        assert file.name in str(told) or str(file.parent) in str(told), f"{file}: a RequestError names the file: {told}"
     except CantleError as told:
         raise AssertionError(f"{file}: what is wrong is a StudyError or a RequestError, not {_told(told)}") from told
     except Exception as problem:
