@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 import cantle
-from cantle.cli.main import COMMANDS
-from cantle.cli.main import cantle as command_line
+from cantle.cli.main import COMMANDS, command_named
 
 HOUSE = Path(__file__).parent.parent
 PROJECT = tomllib.loads((HOUSE / "pyproject.toml").read_text())
@@ -135,12 +134,11 @@ def test_every_command_in_the_papers_exists() -> None:
 
 def test_every_option_in_the_papers_exists() -> None:
     for paper, number, line in shown_commands():
-        program, word, *rest = line.partition("#")[0].split()
+        # what stands in quotes is somebody else's command
+        program, word, *rest = re.sub(r"'[^']*'", "''", line).partition("#")[0].split()
         if program != "cantle" or word not in COMMANDS:
             continue
-        command = command_line.get_command(None, word)  # type: ignore[arg-type]
-        assert command is not None
-        known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+        known = {name for action in command_named(word).parser()._actions for name in action.option_strings}
         rest = rest[: rest.index("--")] if "--" in rest else rest
         for option in (text for text in rest if re.fullmatch(r"--[a-z][a-z-]*", text)):
             assert option in known | {"--help"}, f"{paper}:{number}: {line}"
