@@ -254,3 +254,28 @@ def test_requests_for_what_does_not_exist_are_told_and_change_nothing(tmp_path: 
     told = conductor.communicate(timeout=20)[0].decode()
     assert conductor.returncode == 0, told
     assert "is ignored" in told
+
+
+@pytest.mark.parametrize("damage", ["a torn tail", "a block of zeros"])
+def test_o33_a_damaged_journal_costs_its_damaged_records_and_nothing_else(damage: str, tmp_path: Path) -> None:
+    ran = tmp_path / "ran.txt"
+    conductor = start("map", f"sleep 0.02; echo {{}} >> {ran}", "--range", "1-200", "-o", "out", "-q", cwd=tmp_path)
+    wait_until(lambda: ran.exists() and len(ran.read_text().split()) >= 50)
+    conductor.send_signal(signal.SIGKILL)
+    conductor.communicate()
+    journal = tmp_path / "out/.cantle/journal.jsonl"
+    size = journal.stat().st_size
+    with journal.open("r+b") as file:
+        if damage == "a torn tail":
+            file.truncate(size - 7)
+        else:
+            file.seek(size - 6000)
+            file.write(bytes(4096))
+    readable = {r.task for r in read(journal) if isinstance(r, TaskEnded) and r.outcome == "done"}
+    code, told = cantle("resume", "out", cwd=tmp_path)
+    assert code == 0, told
+    assert ("zeros" in told) == (damage == "a block of zeros")
+    names = Counter(int(line) - 1 for line in ran.read_text().split())
+    assert set(names) == set(range(200))
+    assert all(names[task] == 1 for task in readable), "what could be read was not run again"
+    assert len(readable) > 20
