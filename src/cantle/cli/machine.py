@@ -166,9 +166,11 @@ class _Shown:
         progress.finish(state, exit_code, self._conductor.layout.directory)
 
     def abandon(self) -> None:
-        """The run broke off."""
+        """The run broke off: what is known goes into the status file, and somebody else tells why."""
         if self._made:
-            self._made[0].abandon()
+            progress, status = self._made
+            status.write(self._conductor.state)
+            progress.abandon()
 
     def _make(self) -> tuple[Progress, StatusFile]:
         from cantle.report.progress import choose_progress

@@ -121,6 +121,7 @@ class StatusFile:
             fd, self._fd = self._fd, -1
             try:
                 os.close(fd)
+                self._beside.unlink()
             except OSError:  # what is left behind is no status file yet
                 pass
 
