@@ -87,10 +87,11 @@ def test_wait_ends_as_the_run_ended(
 def test_wait_waits_for_the_end_and_for_the_conductor_to_leave(tmp_path: Path) -> None:
     told = one_task("failed")
     write_run(tmp_path, told[:6])
-    with Conductor(tmp_path, rest_of(told, 6)):
+    slow_to_leave = rest_of(told, 6).replace("lock.release()", "time.sleep(1.0); lock.release()")
+    with Conductor(tmp_path, slow_to_leave):
         began = time.monotonic()
         assert cantle("wait", tmp_path, "--timeout", 20) == 2
-        assert 0.2 < time.monotonic() - began < 10
+        assert 1.0 < time.monotonic() - began < 10
         assert load(tmp_path).conductor is None
 
 
@@ -171,6 +172,7 @@ def test_explain_of_a_failure_says_how_to_try_it(tmp_path: Path, capsys: pytest.
         ("sim_N.1", ["sim_N.1"]),
         ("sim_N.1*", ["sim_N.1", "sim_N.10"]),
         ("rep", ["report"]),
+        ("report", ["report"]),
         ("*.10", ["sim_N.10"]),
         ("post", ["p1", "p2"]),
         ("sim_", ["sim_N.1", "sim_N.10"]),
@@ -179,9 +181,9 @@ def test_explain_of_a_failure_says_how_to_try_it(tmp_path: Path, capsys: pytest.
 )
 def test_names_mean_the_whole_name_first_then_a_pattern_a_step_or_a_beginning(said: str, found: list[str]) -> None:
     names = ["sim", "sim_N.1", "sim_N.10", "report", "a[1]", "a1"]
-    tasks = [Task(name, 0) for name in names] + [Task("p1", 1), Task("p2", 1)]
+    tasks = [Task(name, 0) for name in names] + [Task("p1", 1), Task("p2", 1), Task("other", 2)]
     state = State()
-    for record in records_of([Step("s"), Step("post")], tasks)[:3]:
+    for record in records_of([Step("s"), Step("post"), Step("report")], tasks)[:3]:
         state.apply(record)
     assert [state.tasks[task].name for task in find_tasks(state, said)] == found
 
