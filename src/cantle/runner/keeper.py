@@ -1,0 +1,317 @@
+"""What becomes of the attempts on a node? They are started, bounded in time and memory, ended, waited for and told.
+
+Reports go up one frame a turn. That an attempt has started is held back for a moment, so that of a short one start and end
+travel together.
+"""
+
+# Paths stay text: pathlib costs start-up time, and an object per path.
+# ruff: noqa: PTH118
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import deque
+from heapq import heapify, heappop, heappush
+from resource import RUSAGE_SELF, getrusage
+
+from cantle.model.records import Outcome
+
+from . import processes
+from .channel import DescriptorChannel
+from .family import Attempt, Family, send_to_group
+from .frames import encode, frame
+from .messages import Ack, Down, End, Ended, Key, Leaving, Setup, Start, Started
+from .spawn import NotStarted, Spawner
+from .spool import write_spool
+from .wording import duration, how_it_ended
+
+_HOLD_S = 0.02
+"""How long the news of a start may wait for company."""
+_SWEEP_S = 1.0
+_WATCH_S = 0.25
+_LOOK_CHEAP_S = 0.0001
+_LOOK_RATIO = 10
+"""The kernel's list of children takes microseconds for a few, half a millisecond for hundreds: then it is read at most for
+a tenth of the time, and ends are concluded that little later."""
+_AGAIN_S = 0.1
+"""Between one KILL and the next, while something is left."""
+_KILLS = 50
+"""After so many KILLs an attempt is reported although something is left (in an uninterruptible wait)."""
+_FAREWELL_S = 2.0
+"""The longest grace once the conductor has gone."""
+
+
+class Keeper:
+    """Keeps the attempts of one node, for one conductor over one channel, under one setup."""
+
+    def __init__(self, channel: DescriptorChannel, setup: Setup) -> None:
+        self._channel = channel
+        self._setup = setup
+        self._family = Family()
+        self._spawner = Spawner(setup)
+        self._up: list[bytes] = []
+        self._urgent = False
+        self._hold_until = 0.0
+        self._number = 0
+        self._floor_kib = 0
+        self._unwritten: deque[Ended] = deque()
+        self._alarms: list[tuple[float, Key, Attempt]] = []
+        self._watched: dict[Key, Attempt] = {}
+        self._next_watch = 0.0
+        self._next_sweep = 0.0
+        self._closing: list[Attempt] = []
+        self._next_look = 0.0
+        self._look_due = False
+
+    # What the loop calls
+
+    def wait_ms(self) -> float | None:
+        """How long the loop may sleep, in milliseconds; None: until something happens."""
+        first = float("inf")
+        if self._up:
+            first = self._hold_until
+        if self._alarms:
+            first = min(first, self._alarms[0][0])
+        if self._watched:
+            first = min(first, self._next_watch)
+        if self._look_due:
+            first = min(first, self._next_look)
+        if self._family.leaders:
+            first = min(first, self._next_sweep)
+        if first == float("inf"):
+            return None
+        return max(0.0, (first - time.monotonic()) * 1000 + 0.5)
+
+    def reap(self) -> None:
+        """Wait for all children that have ended, and report the attempts that are over."""
+        family = self._family
+        ended = self._closing
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            cpu_s = usage.ru_utime + usage.ru_stime
+            attempt = family.leaders.get(pid)
+            if attempt is None or attempt.status is not None:
+                family.gone(pid, cpu_s, self._told(usage.ru_maxrss))
+                continue
+            attempt.status = status
+            attempt.ended_at = time.time()
+            attempt.cpu_s += cpu_s
+            attempt.peak_mib = max(attempt.peak_mib, self._told(usage.ru_maxrss))
+            family.alive -= 1
+            ended.append(attempt)
+            if not attempt.outcome:  # it ended by itself: nothing of it shall stay
+                attempt.alone = not send_to_group(pid, signal.SIGKILL)
+        now = time.monotonic()
+        if now < self._next_look:
+            self._look_due = True
+            return
+        family.adopt()
+        taken = time.monotonic() - now
+        self._next_look = now + _LOOK_RATIO * taken if taken > _LOOK_CHEAP_S else 0.0
+        self._look_due = False
+        if ended:
+            self._closing = [attempt for attempt in ended if not self._conclude(attempt)]
+
+    def tick(self) -> None:
+        """Do what is due."""
+        now = time.monotonic()
+        while self._alarms and self._alarms[0][0] <= now:
+            when, _, attempt = heappop(self._alarms)
+            if attempt.due == when and not attempt.reported:
+                self._due(attempt, now)
+        if self._watched and now >= self._next_watch:
+            self._watch()
+            taken = time.monotonic() - now
+            self._next_watch = now + min(max(_WATCH_S, 50 * taken), 4 * _WATCH_S)
+        if self._family.leaders and now >= self._next_sweep:
+            self._next_sweep = now + _SWEEP_S
+            self.reap()
+        elif self._look_due and now >= self._next_look:
+            self.reap()
+
+    def obey(self, message: Down) -> None:
+        """Do what the conductor says."""
+        if type(message) is Start:
+            self._start(message)
+        elif type(message) is Ack:
+            while self._unwritten and self._unwritten[0].number <= message.number:
+                self._unwritten.popleft()
+        elif type(message) is End:
+            attempt = self._family.by_key.get(message.key)
+            if attempt is not None:
+                grace_s = message.grace_s if message.grace_s >= 0 else self._setup.grace_s
+                self._end(attempt, message.outcome, message.detail, grace_s)
+
+    def push(self) -> None:
+        """Send what there is to tell, if it is time."""
+        self._spawner.unbind()
+        if self._up and (self._urgent or time.monotonic() >= self._hold_until):
+            self._channel.send(frame(self._up))
+            self._up.clear()
+            self._urgent = False
+
+    def farewell(self, outcome: Outcome, detail: str) -> None:
+        """End everything, however long it takes up to a bound, and leave what nobody has written down in the spool."""
+        grace_s = min(self._setup.grace_s, _FAREWELL_S)
+        for attempt in list(self._family.leaders.values()):
+            self._end(attempt, outcome, detail, grace_s)
+        stop = time.monotonic() + grace_s + _AGAIN_S * _KILLS
+        while self._family.leaders and time.monotonic() < stop:
+            time.sleep(0.005)
+            self.reap()
+            self.tick()
+        while not self._family.kill_everything() and time.monotonic() < stop:
+            time.sleep(0.005)
+            self.reap()
+        if self._unwritten and self._setup.spool:
+            write_spool(os.path.join(self._setup.directory, self._setup.spool), list(self._unwritten))
+
+    def leave(self, reason: str) -> None:
+        """Tell the conductor, if it still listens, that the runner ends by itself."""
+        try:
+            self._up.append(encode(Leaving(reason)))
+            self._channel.send(frame(self._up))
+            self._up.clear()
+        except OSError:
+            pass
+
+    # The life of an attempt
+
+    def _start(self, start: Start) -> None:
+        try:
+            pid, output = self._spawner.start(start)
+        except NotStarted as error:
+            self._report(Ended(self._next_number(), start.key, time.time(), "unstartable", detail=str(error)))
+            return
+        attempt = Attempt(start.key, pid, output, start.walltime_s, start.memory_mib)
+        self._family.add(attempt)
+        if not self._up:
+            self._hold_until = time.monotonic() + _HOLD_S
+        self._up.append(encode(Started(start.key, time.time(), pid)))
+        if start.walltime_s > 0:
+            self._alarm(attempt, time.monotonic() + start.walltime_s)
+        if start.memory_mib > 0:
+            self._watched[start.key] = attempt
+
+    def _end(self, attempt: Attempt, outcome: Outcome, detail: str, grace_s: float) -> None:
+        """TERM now, KILL after the grace. Whoever comes second can only shorten the grace."""
+        due = time.monotonic() + grace_s
+        if attempt.outcome:
+            if due < attempt.due:
+                self._alarm(attempt, due)
+            return
+        if attempt.status is None:
+            attempt.outcome = outcome
+            attempt.detail = detail
+            self._family.signal(attempt, signal.SIGTERM)
+        self._alarm(attempt, due)
+
+    def _due(self, attempt: Attempt, now: float) -> None:
+        if attempt.status is None and not attempt.outcome:
+            self.reap()  # it may have ended just in time
+            if attempt.status is None:
+                detail = f"ran into its walltime of {duration(attempt.walltime_s)}"
+                self._end(attempt, "timeout", detail, self._setup.grace_s)
+            return
+        attempt.kills += 1
+        if attempt.kills > _KILLS:
+            self._give_up(attempt)
+            return
+        self._family.signal(attempt, signal.SIGKILL)
+        self._alarm(attempt, now + _AGAIN_S)
+
+    def _watch(self) -> None:
+        for attempt in list(self._watched.values()):
+            if attempt.outcome or attempt.status is not None:
+                continue
+            members = self._family.members(attempt)
+            used = processes.resident_mib(members)
+            if used > attempt.memory_mib:
+                used = processes.proportional_mib(members)
+            attempt.peak_mib = max(attempt.peak_mib, used)
+            if used > attempt.memory_mib:
+                detail = f"used {used:.0f} MiB of memory, asked for {attempt.memory_mib} MiB"
+                self._end(attempt, "memory", detail, min(self._setup.grace_s, 1.0))
+
+    def _conclude(self, attempt: Attempt) -> bool:
+        """Report an attempt whose leader has ended if nothing else of it is left."""
+        if attempt.reported:
+            return True
+        if attempt.strays or not (attempt.alone or self._family.is_over(attempt)):
+            attempt.alone = False
+            if not attempt.outcome and not attempt.kills:
+                attempt.kills = 1
+                self._alarm(attempt, time.monotonic() + _AGAIN_S)
+            return False
+        writer = attempt.output.writer
+        self._tell(attempt)
+        if writer is not None:
+            self._spawner.writers.give(writer)
+        return True
+
+    def _give_up(self, attempt: Attempt) -> None:
+        """Something of it cannot be killed. Its writer is not used again: what is left may still write."""
+        if attempt.status is None:
+            self._family.alive -= 1
+            attempt.status = signal.SIGKILL
+            attempt.ended_at = time.time()
+        attempt.detail = "; ".join(filter(None, (attempt.detail, "some of its processes could not be killed")))
+        self._tell(attempt)
+
+    def _tell(self, attempt: Attempt) -> None:
+        status = attempt.status or 0
+        failed = bool(status or attempt.outcome)
+        output, tail = attempt.output.end(failed)
+        detail = attempt.detail
+        if failed:
+            if not attempt.outcome:
+                detail = "; ".join(filter(None, (how_it_ended(status), detail)))
+            if tail:
+                detail = f"{detail}\n{tail}"
+        self._family.drop(attempt)
+        if attempt.memory_mib:
+            self._watched.pop(attempt.key, None)
+        self._report(
+            Ended(
+                self._next_number(),
+                attempt.key,
+                attempt.ended_at,
+                attempt.outcome or ("failed" if status else "done"),  # type: ignore[arg-type]
+                os.WEXITSTATUS(status) if os.WIFEXITED(status) else 0,
+                os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0,
+                attempt.cpu_s,
+                attempt.peak_mib,
+                detail,
+                output,
+            )
+        )
+
+    def _report(self, ended: Ended) -> None:
+        self._unwritten.append(ended)
+        self._up.append(encode(ended))
+        self._urgent = True
+
+    def _next_number(self) -> int:
+        self._number += 1
+        return self._number
+
+    def _told(self, maxrss_kib: int) -> float:
+        """A child's peak memory in MiB, 0 when it cannot be told: the kernel counts from the size of the runner itself."""
+        if maxrss_kib <= self._floor_kib:
+            return 0.0
+        self._floor_kib = getrusage(RUSAGE_SELF).ru_maxrss
+        return maxrss_kib / 1024 if maxrss_kib > self._floor_kib else 0.0
+
+    def _alarm(self, attempt: Attempt, when: float) -> None:
+        attempt.due = when
+        heappush(self._alarms, (when, attempt.key, attempt))
+        if len(self._alarms) > 256 + 4 * len(self._family.leaders):
+            self._alarms = [alarm for alarm in self._alarms if alarm[2].due == alarm[0] and not alarm[2].reported]
+            heapify(self._alarms)
