@@ -20,7 +20,8 @@ from pathlib import Path
 
 import cantle
 
-CANTLE = [sys.executable, "-m", "cantle"]
+CANTLE = [str(Path(sys.executable).with_name("cantle"))]
+"""What people type, beside the interpreter that runs the bench."""
 
 
 def arguments(doc: str | None) -> argparse.Namespace:

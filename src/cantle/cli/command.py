@@ -6,6 +6,7 @@ argparse, because it is loaded in a millisecond and the whole of a one-task run 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 from typing import NamedTuple, NoReturn
@@ -32,11 +33,22 @@ class Command(NamedTuple):
             prog=f"cantle {self.name}",
             description=f"{self.summary}\n\n{self.description}".strip(),
             epilog=f"Examples:\n{self.examples}" if self.examples else None,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=_Help,
             allow_abbrev=False,
         )
         self.arguments(parser)
         return parser
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Help as wide as the terminal, asked for directly: argparse would load shutil, and all compressors, even to parse."""
+
+    def __init__(self, prog: str) -> None:
+        try:
+            width = int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size().columns
+        except (OSError, ValueError):
+            width = 80
+        super().__init__(prog, width=min(width, 120) - 2)
 
 
 class Parser(argparse.ArgumentParser):

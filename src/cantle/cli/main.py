@@ -66,11 +66,22 @@ def command_named(name: str) -> Command:
 
 
 def main(argv: list[str] | None = None) -> NoReturn:
-    """The entry point. Ends the process with the command's exit status; errors of ours are told without a traceback."""
-    words = sys.argv[1:] if argv is None else argv
+    """The entry point. Ends the process with the command's exit status; errors of ours are told without a traceback.
+
+    With `argv` it raises SystemExit instead, for a caller that has more to do.
+    """
+    if argv is not None:
+        sys.exit(_called(argv))
     if "_ARGCOMPLETE" in os.environ:
         _complete()
-    sys.exit(_called(words))
+    code = _called(sys.argv[1:])
+    # Nothing waits for the interpreter to take itself apart, which takes longer than ending a small run.
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):  # whoever read it has gone
+            code = code or 141
+    os._exit(code)
 
 
 def _called(words: list[str]) -> int:
@@ -92,9 +103,6 @@ def _called(words: list[str]) -> int:
         print(f"cantle: there is no command {words[0]!r}.{hint}", file=sys.stderr)
         return USAGE_ERROR
     try:
-        module = import_module(COMMANDS[words[0]][0])
-        if not hasattr(module, words[0].upper()):
-            return getattr(module, words[0]).main(words[1:], prog_name=f"cantle {words[0]}", standalone_mode=False) or 0
         command = command_named(words[0])
         return command.run(command.parser().parse_args(words[1:]))
     except CantleError as problem:
