@@ -79,7 +79,12 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     cells = [[f"{cell:,.3f}" if isinstance(cell, float) else str(cell) for cell in row] for row in (head, *rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     for number, row in enumerate(cells):
-        print("  ".join(cell.ljust(width) if i == 0 else cell.rjust(width) for i, (cell, width) in enumerate(zip(row, widths, strict=True))))
+        print(
+            "  ".join(
+                cell.ljust(width) if i == 0 else cell.rjust(width)
+                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+            )
+        )
         if number == 0:
             print("  ".join("-" * width for width in widths))
 
@@ -87,7 +92,9 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
 def conclude(**figures: object) -> None:
     """The last line."""
     load = os.getloadavg()[0]
-    print(f"\n{os.cpu_count()} cores, load {load:.1f}, Python {sys.version.split()[0]}, {resource.getpagesize()}-byte pages")
+    print(
+        f"\n{os.cpu_count()} cores, load {load:.1f}, Python {sys.version.split()[0]}, {resource.getpagesize()}-byte pages"
+    )
     print(json.dumps({key: round(value, 4) if isinstance(value, float) else value for key, value in figures.items()}))
 
 

@@ -48,7 +48,9 @@ def main() -> None:
             rows.append([name, len(study.tasks), bound, took, took / bound])
     table(["workflow", "tasks", "bound s", "makespan s", "ratio"], rows)
     geomean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-    print(f"\ngeometric mean {geomean:.3f}, worst {max(ratios):.3f}; makespans are of whole processes, start-up included")
+    print(
+        f"\ngeometric mean {geomean:.3f}, worst {max(ratios):.3f}; makespans are of whole processes, start-up included"
+    )
     conclude(replay_geomean=geomean, replay_worst=max(ratios))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from measure import CANTLE, alternate, arguments, conclude, median_ratio, scratch, seconds, table
 
+MAP = ["map", "/bin/true", "--env", "VALUE={}", "--cores", "2", "-q"]
 LOOP = str(Path(__file__).parent / "spawn_loop.py")
 
 
@@ -21,9 +22,7 @@ def main() -> None:
         taken = alternate(
             rounds,
             loop=lambda: seconds([sys.executable, LOOP, str(tasks), "2", "/bin/true"]),
-            cantle=lambda: seconds(
-                [*CANTLE, "map", "/bin/true", "--range", f"1-{tasks}", "--cores", "2", "-q", "-o", f"{room}/{next(number)}"]
-            ),
+            cantle=lambda: seconds([*CANTLE, *MAP, "--range", f"1-{tasks}", "-o", f"{room}/{next(number)}"]),
         )
     ratio = median_ratio(taken["loop"], taken["cantle"])
     table(

@@ -1,6 +1,6 @@
 """The yardstick of the process benches: a bare Python loop that spawns and reaps, so many in flight.
 
-    spawn_loop.py TASKS IN_FLIGHT COMMAND [ARG …]
+spawn_loop.py TASKS IN_FLIGHT COMMAND [ARG …]
 """
 
 import os

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from builders import CheckedState, Job, study_records
 from cantle.core.decide import Decider
 from cantle.core.phases import OVER, Phase
+from cantle.core.queues import LONGEST_LINE
 from cantle.core.state import State
 from cantle.model.records import (
     AnyRecord,
@@ -30,7 +31,7 @@ from cantle.model.records import (
     StudyChanged,
     TaskEnded,
 )
-from cantle.model.resources import Needs, Node, indexes, list_to_mask
+from cantle.model.resources import Needs, Node, Place, indexes, list_to_mask
 from cantle.model.study import Limits
 from cantle.runtime.loop import NoLog, turn
 from cantle.runtime.simulated import Fate, SimulatedWorld
@@ -65,6 +66,7 @@ class Witness(CheckedState):
         self.done: set[int] = set()
         self.attempts_begun: set[tuple[int, int]] = set()
         self.under_way: dict[int, Launch] = {}
+        self.in_turn: dict[tuple[Place, ...], list[int]] = {}
         self.stopped = False
         self.failed_fast = False
 
@@ -74,6 +76,7 @@ class Witness(CheckedState):
             self._object_to_launch(record)
             self.attempts_begun.add((record.task, record.attempt))
             self.under_way[record.task] = record
+            self.in_turn.setdefault(record.on, []).append(record.task)
         elif isinstance(record, TaskEnded):
             launch = self.under_way.get(record.task)
             if launch is not None and launch.attempt == record.attempt:
@@ -94,6 +97,8 @@ class Witness(CheckedState):
             assert record.task not in self.under_way and record.task not in self.done
             assert not self.awaited, "nothing is called impossible while nodes are awaited"
         super().apply(record)
+        for takers in self.in_turn.values():
+            takers[:] = [task for task in takers if task in self.under_way]
         if isinstance(record, StudyChanged):
             self.done = {task for task in self.done if self.phases[task] == Phase.DONE}
         assert set(self.under_way) == set(self.running)
@@ -115,6 +120,11 @@ class Witness(CheckedState):
 
     def _object_to_places(self, launch: Launch) -> None:
         needs = self.step_of(launch.task).needs
+        if launch.behind is not None:
+            ahead = self.under_way[launch.behind]
+            assert ahead.on == launch.on and self.step_of(ahead.task).needs == needs, "who stands in line fits there"
+            assert len(self.in_turn[launch.on]) <= LONGEST_LINE
+            return
         assert len({place.node for place in launch.on}) == len(launch.on) == needs.nodes
         for place in launch.on:
             node = self.room.nodes[place.node]
@@ -122,7 +132,7 @@ class Witness(CheckedState):
                 (self.step_of(t).needs, other)
                 for t, begun in self.under_way.items()
                 for other in begun.on
-                if other.node == place.node
+                if other.node == place.node and self.in_turn[begun.on][0] == t
             ]
             cores = [i for _, other in here for i in indexes(list_to_mask(other.cores))]
             gpus = [i for _, other in here for i in indexes(list_to_mask(other.gpus))]

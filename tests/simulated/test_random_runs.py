@@ -51,7 +51,7 @@ class Filmed(Witness):
         self.pictures.append(picture(self))
 
 
-OWN = {"done", "attempts_begun", "under_way", "stopped", "failed_fast", "pictures", "records"}
+OWN = {"done", "attempts_begun", "under_way", "in_turn", "stopped", "failed_fast", "pictures", "records"}
 
 
 def picture(state: State) -> dict[str, Any]:

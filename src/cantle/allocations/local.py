@@ -211,6 +211,7 @@ def _be_a_runner(read_fd: int, write_fd: int) -> None:
         import gc
 
         gc.freeze()  # what we inherited stays shared with the conductor
+        gc.set_threshold(50_000, 20, 20)
         from cantle.runner.main import serve
 
         serve(DescriptorChannel(read_fd, write_fd))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cantle.cli.command import Command, at_least, wrong
-from cantle.cli.naming import directory_argument, let_options_stand_between, task_argument
+from cantle.cli.naming import directory_argument, task_argument
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -21,7 +21,6 @@ _PAUSE_S = 0.05
 
 
 def _cancel_arguments(parser: ArgumentParser) -> None:
-    let_options_stand_between(parser)
     directory_argument(parser)
     task_argument(
         parser, "only these tasks: by name, pattern, step or beginning of the name; or further runs", nargs="*"
@@ -109,7 +108,6 @@ Exit status: 0 when the run took note, 1 otherwise.""",
 
 
 def _update_arguments(parser: ArgumentParser) -> None:
-    let_options_stand_between(parser)
     parser.add_argument("directories", metavar="DIR", nargs="+", type=Path, help="the directory of a run")
     parser.add_argument("--throttle", type=at_least(0), metavar="N", help="most tasks at once (0: no bound)")
     parser.add_argument(

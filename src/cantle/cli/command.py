@@ -9,7 +9,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from cantle.errors import RequestError
 
@@ -52,7 +52,18 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors name the nearest thing that would have been right."""
+    """A parser whose errors name the nearest thing that would have been right.
+
+    Options may stand between words of a list; argparse by itself gives up the list at the first one. After a `--` there are
+    only words.
+    """
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """The arguments, parsed. Ends the process when they make no sense."""
+        words = sys.argv[1:] if args is None else list(args)
+        if "--" not in words:
+            return self.parse_intermixed_args(words, namespace)
+        return super().parse_args(words, namespace)
 
     def error(self, message: str) -> NoReturn:
         """Tell what is wrong with the command line, and end with the status for that."""

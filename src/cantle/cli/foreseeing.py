@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from cantle.cli.command import Command, amount, at_least, wrong
 from cantle.cli.machine import limit_options, limits_of
-from cantle.cli.naming import let_options_stand_between
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -43,7 +42,6 @@ def _read(file: Path, asked: Namespace, **more: Any) -> Study:
 
 
 def _validate_arguments(parser: ArgumentParser) -> None:
-    let_options_stand_between(parser)
     parser.add_argument("files", metavar="FILE", nargs="+", type=Path, help="a study")
     parser.add_argument(
         "--json", action="store_true", dest="as_json", help="print one JSON object for each file, on one line"

@@ -124,6 +124,7 @@ def conduct(conductor: Conductor, machine: Machine, asked: Namespace) -> int:
 
     # What has been loaded by now stays: no collection need look at it again.
     gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
     gc.enable()
     shown = _Shown(conductor, machine, asked)
     try:

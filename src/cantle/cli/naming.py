@@ -22,11 +22,6 @@ def task_argument(parser: ArgumentParser, help: str, **more: Any) -> None:
     action.completer = complete_task  # type: ignore[attr-defined] # that is where argcomplete looks
 
 
-def let_options_stand_between(parser: ArgumentParser) -> None:
-    """Take `DIR -y TASK` for what it means; argparse by itself gives up a list of words at the first option."""
-    parser.parse_args = parser.parse_intermixed_args  # type: ignore[method-assign]
-
-
 def complete_task(prefix: str, parsed_args: Namespace, **_: Any) -> dict[str, str]:
     """Names of tasks that begin so, each with its parameters, from the run that was named before."""
     from cantle.errors import CantleError

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cantle.cli.command import Command, at_least
-from cantle.cli.naming import directory_argument, let_options_stand_between, task_argument
+from cantle.cli.naming import directory_argument, task_argument
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -21,7 +21,6 @@ _LEAVING_S = 10.0
 
 
 def _status_arguments(parser: ArgumentParser) -> None:
-    let_options_stand_between(parser)
     parser.add_argument("directories", metavar="DIR", nargs="+", type=Path, help="the directory of a run")
     parser.add_argument("--live", action="store_true", help="keep watching until the run is over")
     parser.add_argument("--all", action="store_true", dest="all_tasks", help="list all tasks, also if more than 100")

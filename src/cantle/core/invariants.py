@@ -16,6 +16,7 @@ def check(state: State) -> None:
     _counts_agree(state)
     _running_is_what_is_active(state)
     _every_slot_is_accounted_for(state)
+    _lines_pass_on_what_their_owner_has(state)
     _blockers_agree(state)
     _ready_tasks_stand_in_their_queue(state)
 
@@ -54,6 +55,9 @@ def _every_slot_is_accounted_for(state: State) -> None:
     memory = [0] * len(room.nodes)
     named = [dict(node.named) for node in room.nodes]
     for task, launch in state.running.items():
+        line = state.lines.get(task)
+        if line is not None and line.owner != task:
+            continue
         needs = state.step_of(task).needs
         for place in launch.on:
             cores, gpus = list_to_mask(place.cores), list_to_mask(place.gpus)
@@ -67,7 +71,10 @@ def _every_slot_is_accounted_for(state: State) -> None:
             for name, n in needs.named:
                 named[place.node][name] -= n
             if needs.whole_nodes:
-                _require(state.running_on[place.node] == {task: None}, f"task {task} has node {place.node} to itself")
+                _require(
+                    all(t == task or state.lines.get(t) is line is not None for t in state.running_on[place.node]),
+                    f"task {task} has node {place.node} to itself",
+                )
     for index, node in enumerate(room.nodes):
         bit = 1 << index
         if not room.alive & bit:
@@ -86,6 +93,23 @@ def _every_slot_is_accounted_for(state: State) -> None:
             _require(stands == [free.bit_count()], f"node {index} stands under {stands}")
         idle = not owned_cores[index]
         _require(bool(room.untouched & bit) == idle, f"node {index} is {'idle' if idle else 'in use'}")
+
+
+def _lines_pass_on_what_their_owner_has(state: State) -> None:
+    for task, line in state.lines.items():
+        _require(task in state.running, f"task {task} stands in a line and is in progress")
+        _require(line.owner == task or task in line.waiting, f"task {task} stands in its line")
+        _require(line.owner in state.running, f"the owner of task {task}'s line is in progress")
+        _require(state.running[task].on == state.running[line.owner].on, f"task {task} waits for its line's places")
+        _require(state.queue_of(task) is state.queue_of(line.owner), f"task {task} is of its line's kind")
+    for queue in state.queues:
+        owners = [
+            t
+            for t in state.running
+            if state.queue_of(t) is queue and (t not in state.lines or state.lines[t].owner == t)
+        ]
+        _require(queue.slots == len(owners), "attempts that own room are counted")
+        _require(set(queue.short_lines) <= set(owners), "only what owns room has a line behind it")
 
 
 def _blockers_agree(state: State) -> None:

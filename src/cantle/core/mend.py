@@ -137,6 +137,9 @@ def _in_the_way(state: State, launch: Launch) -> list[int]:
     """The tasks whose cores or GPUs the launched one gets, and, where countable things would not do, further ones."""
     needs = state.step_of(launch.task).needs
     found: dict[int, None] = {}
+    ahead = None if launch.behind is None else state.running.get(launch.behind)
+    if ahead is not None and ahead.on == launch.on:
+        return []
     for place in launch.on:
         if not state.room.alive >> place.node & 1:
             raise JournalError(

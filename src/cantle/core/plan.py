@@ -53,10 +53,10 @@ class Plan:
         throttle = study.limits.throttle
         return not throttle or study.in_progress < throttle
 
-    def launch(self, task: int, on: tuple[Place, ...], why: str = "") -> Launch:
-        """The decision to start the task's next attempt on these places."""
+    def launch(self, task: int, on: tuple[Place, ...], why: str = "", behind: int | None = None) -> Launch:
+        """The decision to start the task's next attempt on these places; with `behind` when that task gives way."""
         state = self.state
-        return Launch(state.now, task, state.attempts[task] + 1, on, task in state.restart_next, why)
+        return Launch(state.now, task, state.attempts[task] + 1, on, task in state.restart_next, why, behind)
 
 
 Policy: TypeAlias = Callable[[Plan], Iterator[Decision]]

@@ -16,6 +16,12 @@ from cantle.model.resources import Needs
 
 _READY = Phase.READY
 
+MOMENT_S = 0.02
+"""What stands in line is expected to have its turn within this time."""
+KNOWN_AFTER = 8
+"""So many tasks of a shape tell how long the next ones will take."""
+LONGEST_LINE = 16
+
 
 class Shape(msgspec.Struct, frozen=True, gc=False):
     """What makes tasks interchangeable for the packing: what they need, how urgent they are, and whose they are."""
@@ -28,13 +34,20 @@ class Shape(msgspec.Struct, frozen=True, gc=False):
 class ReadyQueue:
     """The ready tasks of one shape, most urgent first: by rank, then by number."""
 
-    __slots__ = ("heap", "phases", "queued", "shape")
+    __slots__ = ("done", "heap", "mean_s", "phases", "queued", "shape", "short_lines", "slots")
 
     def __init__(self, shape: Shape, phases: list[Phase], queued: bytearray) -> None:
         self.shape = shape
         self.phases = phases
         self.queued = queued
         self.heap: list[tuple[float, int]] = []
+        self.done = 0
+        self.mean_s = 0.0
+        """How long tasks of this shape took, the later ones weighing more; of `done` tasks."""
+        self.slots = 0
+        """How many attempts own room."""
+        self.short_lines: dict[int, None] = {}
+        """Those of them behind which more could stand in line."""
 
     def push(self, task: int, rank: float) -> None:
         """The task has become ready."""
@@ -62,6 +75,17 @@ class ReadyQueue:
         self.heap = [entry for entry in self.heap if entry[1] != task]
         heapify(self.heap)
         self.queued[task] = 0
+
+    def took(self, seconds: float) -> None:
+        """A task of this shape is done, after so long."""
+        self.done += 1
+        self.mean_s += (seconds - self.mean_s) / min(self.done, 20)
+
+    def line_length(self) -> int:
+        """How many attempts may stand in line behind one of this shape: as many as are over in a moment."""
+        if self.done < KNOWN_AFTER or self.mean_s > MOMENT_S:
+            return 0
+        return max(1, min(LONGEST_LINE, int(MOMENT_S / max(self.mean_s, 1e-6))))
 
     def key(self) -> tuple[float, float, int, int]:
         """What queues are compared by: the least goes first. Only after `head()` has found one."""

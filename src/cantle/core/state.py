@@ -7,6 +7,7 @@ phases and what leads from one to the next stand in `phases.py`; here stand the 
 from __future__ import annotations
 
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Literal
 
@@ -38,6 +39,16 @@ class StudyState:
         self.limits: Limits = added.limits
         self.in_progress = 0
         self.failing = False
+
+
+class Line:
+    """Places that pass from one attempt to the next without being given back: who owns them, and who stands in line."""
+
+    __slots__ = ("owner", "waiting")
+
+    def __init__(self, owner: int) -> None:
+        self.owner = owner
+        self.waiting: deque[int] = deque()
 
 
 class State:
@@ -81,6 +92,8 @@ class State:
         # What is known of few tasks only.
         self.running: dict[int, r.Launch] = {}
         self.running_on: dict[int, dict[int, None]] = {}
+        self.lines: dict[int, Line] = {}
+        self.short_shapes: dict[int, None] = {}
         self.ended: dict[int, r.TaskEnded] = {}
         self.cause_of: dict[int, str] = {}
         self.faults: dict[int, int] = {}
@@ -311,9 +324,17 @@ class State:
         self.attempts[task] = record.attempt
         self.launched_at[task] = record.time
         self.running[task] = record
-        needs = queue.shape.needs
+        ahead = None if record.behind is None else self.running.get(record.behind)
+        if ahead is None or ahead.on != record.on:
+            needs = queue.shape.needs
+            for place in record.on:
+                self.room.take(place, needs)
+            queue.slots += 1
+            if needs.nodes == 1:
+                queue.short_lines[task] = None
+        else:
+            self._stand_in_line(task, ahead.task, queue)
         for place in record.on:
-            self.room.take(place, needs)
             found = self.running_on.get(place.node)
             if found is None:
                 found = self.running_on[place.node] = {}
@@ -333,6 +354,9 @@ class State:
         task = record.task
         launch = self.running.get(task)
         if launch is not None and launch.attempt == record.attempt:
+            if record.started:
+                self.launched_at[task] = record.started
+                self.pids[task] = record.pid
             self._leave(task)
             self._judge(task, record)
             self.version += 1
@@ -363,12 +387,24 @@ class State:
             self.news.append(task)
 
     def _leave(self, task: int) -> None:
-        """The attempt is over, whatever that means for the task: its places are free."""
+        """The attempt is over, whatever that means for the task: its places are free, or the next in line has them."""
         launch = self.running.pop(task)
         step = self.tasks[task].step
-        needs = self.steps[step].needs
+        queue = self.queues[self.shape_of_step[step]]
+        line = self.lines.pop(task, None)
+        if line is None:
+            self._give_back(task, launch, queue)
+        elif line.owner != task:
+            line.waiting.remove(task)
+        else:
+            queue.short_lines.pop(task, None)
+            if line.waiting:
+                line.owner = line.waiting.popleft()
+                if len(line.waiting) <= queue.line_length() // 2:
+                    queue.short_lines[line.owner] = None
+            else:
+                self._give_back(task, launch, queue)
         for place in launch.on:
-            self.room.give(place, needs)
             found = self.running_on.get(place.node)
             if found is not None:
                 found.pop(task, None)
@@ -377,11 +413,32 @@ class State:
         if launch.restart:
             self.restart_next.add(task)  # what ended by nobody's fault is tried again as it was
 
+    def _give_back(self, task: int, launch: r.Launch, queue: ReadyQueue) -> None:
+        for place in launch.on:
+            self.room.give(place, queue.shape.needs)
+        queue.slots -= 1
+        queue.short_lines.pop(task, None)
+
+    def _stand_in_line(self, task: int, behind: int, queue: ReadyQueue) -> None:
+        line = self.lines.get(behind)
+        if line is None:
+            line = self.lines[behind] = Line(behind)
+        line.waiting.append(task)
+        self.lines[task] = line
+        if len(line.waiting) >= queue.line_length():
+            queue.short_lines.pop(line.owner, None)
+
     def _judge(self, task: int, ended: r.TaskEnded) -> None:
         """What the end of an attempt means for its task."""
         outcome = ended.outcome
         asked = (self.being_stopped.pop(task, None), self.to_stop.pop(task, None))
         if outcome == "done":
+            shape = self.shape_of_step[self.tasks[task].step]
+            self.queues[shape].took(ended.time - self.launched_at[task])
+            if self.queues[shape].line_length():
+                self.short_shapes[shape] = None
+            else:
+                self.short_shapes.pop(shape, None)
             self._done(task)
             return
         self.ended[task] = ended

@@ -18,7 +18,13 @@ from cantle.model.study import Command
 
 
 class Engine(Protocol):
-    """Runs attempts on the nodes that it was given. Called from the loop's thread only."""
+    """Runs attempts on the nodes that it was given. Called from the loop's thread only.
+
+    `keeps_lines`: an attempt that is launched `behind` another one is started when that one is over, without being told
+    again. Where an engine does not do that, nobody is launched so.
+    """
+
+    keeps_lines: bool
 
     def add_node(self, index: int, node: Node, channel: Channel) -> None:
         """Work may be sent to this node from now on, through its runner's channel."""

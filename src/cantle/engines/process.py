@@ -48,6 +48,8 @@ class ProcessEngine:
     none. `grace_s` lies between TERM and KILL.
     """
 
+    keeps_lines = True
+
     def __init__(
         self,
         inbox: Inbox,
@@ -223,6 +225,8 @@ def as_event(ended: Ended) -> TaskEnded:
         ended.peak_mib,
         ended.detail,
         ended.output,
+        ended.started,
+        ended.pid,
     )
 
 

@@ -135,7 +135,8 @@ class TaskEnded(Record, frozen=True, tag=True, gc=False):
 
     `cpu_s` is user plus system time of its processes, `peak_mib` the largest memory seen. `detail` is for people: the
     reason, and the last lines of stderr when it failed. `output` tells where packed output lies:
-    "file offset length" for stdout and stderr, joined by a tab.
+    "file offset length" for stdout and stderr, joined by a tab. `started` and `pid` stand here when the attempt was over
+    before anybody was told that it had started, 0 otherwise.
     """
 
     task: int
@@ -147,6 +148,8 @@ class TaskEnded(Record, frozen=True, tag=True, gc=False):
     peak_mib: float = 0.0
     detail: str = ""
     output: str = ""
+    started: float = 0.0
+    pid: int = 0
 
 
 class CancelAsked(Record, frozen=True, tag=True):
@@ -178,13 +181,19 @@ class TimePassed(Record, frozen=True, tag=True):
 
 
 class Launch(Record, frozen=True, tag=True, gc=False):
-    """Start an attempt of a task on these places."""
+    """Start an attempt of a task on these places.
+
+    With `behind`, the places belong to that task now, and pass to this one when it is over: the attempt stands in line
+    there, so that a short task need not wait until the end of the one before has been heard and answered. (If that task is
+    no longer there, the places are this one's at once.)
+    """
 
     task: int
     attempt: int
     on: tuple[Place, ...]
     restart: bool = False
     why: str = ""
+    behind: int | None = None
 
 
 class Stop(Record, frozen=True, tag=True):

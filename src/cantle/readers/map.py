@@ -200,11 +200,12 @@ class MapCommands:
         )
 
     def _command_words(self, spec: MapSpec, slots: dict[str, int]) -> list[Word]:
-        """The command's words; where no placeholder says where the value goes, it goes last."""
+        """The command's words; where no placeholder, not even in the environment, says where the value goes, it goes last."""
         template = spec.command
         fields = ", ".join(f"{{{field}}}" for field in spec.fields)
         names = slots if self._width == 1 else {**slots, "": _WHOLE_ROW}
-        if not mentions(template, names):
+        environment = [value for value in spec.env.values() if value]
+        if not mentions(template, names) and not mentions(environment, names):
             if self._width > 1:
                 raise RequestError(f"the command uses none of the table's fields\n    They are {fields}")
             template = f"{template.rstrip()} {{}}" if isinstance(template, str) else [*template, "{}"]

@@ -46,7 +46,7 @@ STATES = {
 skipped: descendants of a failed step are FAILED there."""
 
 INTERVAL_S = 2.0
-SHARE = 0.02
+SHARE = 0.01
 """No more of the loop's time than this goes into the file, however many tasks there are."""
 
 ROWS_AT_ONCE = 500

@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import os
 from signal import SIGCONT, SIGKILL
+from typing import TypeAlias
 
 from . import processes
 from .messages import Key
 from .spawn import Output
 
+Place: TypeAlias = tuple[str, str]
+"""The cores and GPUs of an attempt, as index lists of the node."""
+
 
 class Attempt:
     """One attempt from its start until its end is reported.
 
-    `status` is the leader's wait status, None while it lives. `alone`: its group is known to be empty. `outcome` is set
+    `status` is the leader's wait status, None while it lives. `alone`: its group is known to be empty. `passed_on`: the next
+    in line has its place. `outcome` is set
     once somebody decided to end it. `due` is the time (monotonic) at which the next thing happens to it: the walltime
     runs out, or what is left is killed.
     """
@@ -34,16 +39,21 @@ class Attempt:
         "memory_mib",
         "outcome",
         "output",
+        "passed_on",
         "peak_mib",
         "pid",
+        "place",
         "reported",
         "status",
         "strays",
         "walltime_s",
     )
 
-    def __init__(self, key: Key, pid: int, output: Output, walltime_s: float, memory_mib: int) -> None:
+    def __init__(
+        self, key: Key, pid: int, output: Output, walltime_s: float, memory_mib: int, place: Place = ("", "")
+    ) -> None:
         self.key = key
+        self.place = place
         self.pid = pid
         self.output = output
         self.walltime_s = walltime_s
@@ -58,6 +68,7 @@ class Attempt:
         self.peak_mib = 0.0
         self.strays: set[int] = set()
         self.alone = False
+        self.passed_on = False
         self.reported = False
 
 

@@ -1,7 +1,7 @@
 """What becomes of the attempts on a node? They are started, bounded in time and memory, ended, waited for and told.
 
-Reports go up one frame a turn. That an attempt has started is held back for a moment, so that of a short one start and end
-travel together.
+Reports go up one frame a turn. That an attempt has started is held back for a moment; if it is over by then, its end tells
+both.
 """
 
 # Paths stay text: pathlib costs start-up time, and an object per path.
@@ -20,7 +20,7 @@ from cantle.model.records import Outcome
 
 from . import processes
 from .channel import DescriptorChannel
-from .family import Attempt, Family, send_to_group
+from .family import Attempt, Family, Place, send_to_group
 from .frames import encode, frame
 from .messages import Ack, Down, End, Ended, Key, Leaving, Setup, Start, Started
 from .spawn import NotStarted, Spawner
@@ -29,6 +29,9 @@ from .wording import duration, how_it_ended
 
 _HOLD_S = 0.02
 """How long the news of a start may wait for company."""
+_HOLD_END_S = 0.003
+"""How long the news of an end may, while others stand in line for its place and nobody idles."""
+_ENOUGH_IN_LINE = 2
 _SWEEP_S = 1.0
 _WATCH_S = 0.25
 _LOOK_CHEAP_S = 0.0001
@@ -52,6 +55,7 @@ class Keeper:
         self._family = Family()
         self._spawner = Spawner(setup)
         self._up: list[bytes] = []
+        self._starts: dict[Key, Started] = {}
         self._urgent = False
         self._hold_until = 0.0
         self._number = 0
@@ -62,6 +66,8 @@ class Keeper:
         self._next_watch = 0.0
         self._next_sweep = 0.0
         self._closing: list[Attempt] = []
+        self._lines: dict[Place, deque[Start]] = {}
+        self._in_line: set[Key] = set()
         self._next_look = 0.0
         self._look_due = False
 
@@ -70,7 +76,7 @@ class Keeper:
     def wait_ms(self) -> float | None:
         """How long the loop may sleep, in milliseconds; None: until something happens."""
         first = float("inf")
-        if self._up:
+        if self._up or self._starts:
             first = self._hold_until
         if self._alarms:
             first = min(first, self._alarms[0][0])
@@ -106,8 +112,9 @@ class Keeper:
             attempt.peak_mib = max(attempt.peak_mib, self._told(usage.ru_maxrss))
             family.alive -= 1
             ended.append(attempt)
-            if not attempt.outcome:  # it ended by itself: nothing of it shall stay
+            if not attempt.outcome:  # it ended by itself: nothing of it shall stay, and the next in line need not wait
                 attempt.alone = not send_to_group(pid, signal.SIGKILL)
+                self._pass_on(attempt)
         now = time.monotonic()
         if now < self._next_look:
             self._look_due = True
@@ -145,21 +152,28 @@ class Keeper:
                 self._unwritten.popleft()
         elif type(message) is End:
             attempt = self._family.by_key.get(message.key)
-            if attempt is not None:
+            if message.key in self._in_line:
+                self._in_line.discard(message.key)
+                self._report(
+                    Ended(self._next_number(), message.key, time.time(), message.outcome, detail=message.detail)
+                )
+            elif attempt is not None:
                 grace_s = message.grace_s if message.grace_s >= 0 else self._setup.grace_s
                 self._end(attempt, message.outcome, message.detail, grace_s)
 
     def push(self) -> None:
         """Send what there is to tell, if it is time."""
         self._spawner.unbind()
-        if self._up and (self._urgent or time.monotonic() >= self._hold_until):
-            self._channel.send(frame(self._up))
+        if (self._up or self._starts) and (self._urgent or time.monotonic() >= self._hold_until):
+            self._channel.send(frame([*map(encode, self._starts.values()), *self._up]))
+            self._starts.clear()
             self._up.clear()
             self._urgent = False
 
     def farewell(self, outcome: Outcome, detail: str) -> None:
         """End everything, however long it takes up to a bound, and leave what nobody has written down in the spool."""
         grace_s = min(self._setup.grace_s, _FAREWELL_S)
+        self._in_line.clear()  # what has not begun needs no end: whoever resumes launches it again
         for attempt in list(self._family.leaders.values()):
             self._end(attempt, outcome, detail, grace_s)
         stop = time.monotonic() + grace_s + _AGAIN_S * _KILLS
@@ -185,20 +199,54 @@ class Keeper:
     # The life of an attempt
 
     def _start(self, start: Start) -> None:
+        """Start it, or let it stand in line if an attempt is still on the very same cores."""
+        place = (start.cores, start.gpus) if start.cores else ("", str(start.key))
+        line = self._lines.get(place)
+        if line is not None:
+            line.append(start)
+            self._in_line.add(start.key)
+            return
+        self._lines[place] = deque()
+        if not self._begin(start, place):
+            self._next_in(place)
+
+    def _pass_on(self, attempt: Attempt) -> None:
+        """The attempt is over: the next in line for its place begins."""
+        if not attempt.passed_on and self._lines[attempt.place]:
+            attempt.passed_on = True
+            self._next_in(attempt.place)
+
+    def _vacate(self, attempt: Attempt) -> None:
+        """The attempt is told: its place is free, or the next in line has it."""
+        if not attempt.passed_on:
+            self._next_in(attempt.place)
+
+    def _next_in(self, place: Place) -> None:
+        line = self._lines[place]
+        while line:
+            start = line.popleft()
+            if start.key in self._in_line:
+                self._in_line.discard(start.key)
+                if self._begin(start, place):
+                    return
+        del self._lines[place]
+
+    def _begin(self, start: Start, place: Place) -> bool:
         try:
             pid, output = self._spawner.start(start)
         except NotStarted as error:
             self._report(Ended(self._next_number(), start.key, time.time(), "unstartable", detail=str(error)))
-            return
-        attempt = Attempt(start.key, pid, output, start.walltime_s, start.memory_mib)
+            return False
+        attempt = Attempt(start.key, pid, output, start.walltime_s, start.memory_mib, place)
         self._family.add(attempt)
-        if not self._up:
+        if not self._up and not self._starts:
             self._hold_until = time.monotonic() + _HOLD_S
-        self._up.append(encode(Started(start.key, time.time(), pid)))
+        self._starts[start.key] = Started(start.key, time.time(), pid)
         if start.walltime_s > 0:
             self._alarm(attempt, time.monotonic() + start.walltime_s)
         if start.memory_mib > 0:
             self._watched[start.key] = attempt
+        return True
 
     def _end(self, attempt: Attempt, outcome: Outcome, detail: str, grace_s: float) -> None:
         """TERM now, KILL after the grace. Whoever comes second can only shorten the grace."""
@@ -254,6 +302,7 @@ class Keeper:
         self._tell(attempt)
         if writer is not None:
             self._spawner.writers.give(writer)
+        self._vacate(attempt)
         return True
 
     def _give_up(self, attempt: Attempt) -> None:
@@ -264,6 +313,7 @@ class Keeper:
             attempt.ended_at = time.time()
         attempt.detail = "; ".join(filter(None, (attempt.detail, "some of its processes could not be killed")))
         self._tell(attempt)
+        self._vacate(attempt)
 
     def _tell(self, attempt: Attempt) -> None:
         status = attempt.status or 0
@@ -278,6 +328,7 @@ class Keeper:
         self._family.drop(attempt)
         if attempt.memory_mib:
             self._watched.pop(attempt.key, None)
+        untold = self._starts.pop(attempt.key, None)
         self._report(
             Ended(
                 self._next_number(),
@@ -290,13 +341,20 @@ class Keeper:
                 attempt.peak_mib,
                 detail,
                 output,
-            )
+                untold.time if untold else 0.0,
+                untold.pid if untold else 0,
+            ),
+            not attempt.passed_on or len(self._lines.get(attempt.place, ())) < _ENOUGH_IN_LINE,
         )
 
-    def _report(self, ended: Ended) -> None:
+    def _report(self, ended: Ended, urgent: bool = True) -> None:
+        if urgent:
+            self._urgent = True
+        else:
+            soon = time.monotonic() + _HOLD_END_S
+            self._hold_until = min(self._hold_until, soon) if self._up or self._starts else soon
         self._unwritten.append(ended)
         self._up.append(encode(ended))
-        self._urgent = True
 
     def _next_number(self) -> int:
         self._number += 1

@@ -23,7 +23,7 @@ from .messages import Ack, Down, Leaving, Setup
 
 def serve(channel: DescriptorChannel) -> None:
     """Serve until the conductor goes away. The caller's descriptors 0 to 2 become /dev/null, its session a new one."""
-    wake = _settle()
+    wake, record = _settle()
     frames: Frames[Down] = Frames(Down)
     setup, early = _first(channel, frames)
     if setup is None:
@@ -37,7 +37,7 @@ def serve(channel: DescriptorChannel) -> None:
     try:
         for message in early:
             keeper.obey(message)
-        reason = _turn(keeper, channel, frames, wake)
+        reason = _turn(keeper, channel, frames, wake, record)
     except Exception as error:  # noqa: BLE001 (whatever it is, nothing may be left running)
         import traceback
 
@@ -54,7 +54,7 @@ def serve(channel: DescriptorChannel) -> None:
             os.close(lock)
 
 
-def _turn(keeper: Keeper, channel: DescriptorChannel, frames: Frames[Down], wake: int) -> str:
+def _turn(keeper: Keeper, channel: DescriptorChannel, frames: Frames[Down], wake: int, record: int) -> str:
     """Turn the loop. Returns why it ended: "" when the conductor went away."""
     poll = select.poll()
     poll.register(channel.fileno(), select.POLLIN)
@@ -75,8 +75,7 @@ def _turn(keeper: Keeper, channel: DescriptorChannel, frames: Frames[Down], wake
                 poll.unregister(channel.write_fd)
         ready = dict(poll.poll(keeper.wait_ms()))
         if wake in ready:
-            signals = os.read(wake, 512)
-            if signal.SIGTERM in signals:
+            if signal.SIGTERM in os.read(wake, 4096)[::record]:
                 return "somebody sent SIGTERM to the runner"
             keeper.reap()
         keeper.tick()
@@ -102,8 +101,12 @@ def _hear_the_rest(keeper: Keeper, channel: DescriptorChannel, frames: Frames[Do
         pass
 
 
-def _settle() -> int:
-    """Make this process a runner. Returns the descriptor that becomes readable with each signal."""
+def _settle() -> tuple[int, int]:
+    """Make this process a runner. Returns the descriptor on which signals arrive, and the bytes that each has there.
+
+    The first byte is the signal's number. Where the kernel's own descriptor for signals cannot be had, Python's wake-up
+    descriptor serves, which costs an interrupted system call and a handler more for each.
+    """
     try:
         os.setsid()
     except PermissionError:  # it leads a group already
@@ -115,13 +118,16 @@ def _settle() -> int:
     processes.become_subreaper()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    readable = processes.signal_descriptor((signal.SIGCHLD, signal.SIGTERM))
+    if readable >= 0:
+        return readable, processes.SIGNAL_RECORD
     readable, writable = os.pipe()
     os.set_blocking(readable, False)
     os.set_blocking(writable, False)
     signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, _nothing)
     signal.signal(signal.SIGTERM, _nothing)
-    return readable
+    return readable, 1
 
 
 def _nothing(number: int, frame: object) -> None:

@@ -66,7 +66,7 @@ class Ack(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Started(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
-    """The attempt's process runs."""
+    """The attempt's process runs. Of an attempt that ended before this could be told, `Ended` tells it."""
 
     key: Key
     time: float
@@ -86,6 +86,8 @@ class Ended(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
     peak_mib: float = 0.0
     detail: str = ""
     output: str = ""
+    started: float = 0.0
+    pid: int = 0
 
 
 class Leaving(msgspec.Struct, frozen=True, tag=True, array_like=True):

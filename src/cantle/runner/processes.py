@@ -11,6 +11,7 @@ children shows those that slipped away from their task.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -26,6 +27,49 @@ def become_subreaper() -> bool:
         return bool(call_function(prctl, (_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)) == 0)
     except (ImportError, OSError):
         return False
+
+
+SIGNAL_RECORD = 128
+"""Bytes of one signal on a signal descriptor."""
+
+
+def signal_descriptor(numbers: Collection[int]) -> int:
+    """A descriptor on which these signals arrive instead of interrupting; -1 where that cannot be had."""
+    import signal
+
+    mask = sum(1 << (number - 1) for number in numbers).to_bytes(128, "little")
+    try:
+        from _ctypes import call_function, dlopen, dlsym
+
+        address = dlsym(dlopen(None, 0), "signalfd")  # type: ignore[arg-type]
+        fd = int(call_function(address, (-1, mask, os.O_NONBLOCK | os.O_CLOEXEC)))
+    except (ImportError, OSError):
+        return -1
+    if fd >= 0:
+        signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    return fd
+
+
+def _find_current_core() -> Callable[[], int]:
+    """libc's sched_getcpu, found once."""
+    try:
+        from _ctypes import call_function, dlopen, dlsym
+
+        address = dlsym(dlopen(None, 0), "sched_getcpu")  # type: ignore[arg-type]
+    except (ImportError, OSError):
+        return lambda: -1
+    return lambda: int(call_function(address, ()))
+
+
+def current_core() -> int:
+    """The number of the core on which this process runs right now, -1 where that cannot be told."""
+    global _current_core
+    if _current_core is None:
+        _current_core = _find_current_core()
+    return _current_core()
+
+
+_current_core: Callable[[], int] | None = None
 
 
 class Children:

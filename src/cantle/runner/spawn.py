@@ -2,7 +2,7 @@
 
 posix_spawn because it neither copies the runner's memory map nor runs Python between fork and exec. What it has no attribute
 for, the runner does to itself just before, and the child inherits: the working directory, and the cores, so that a task is
-bound from its first instruction. Descriptors 0, 1 and 2 of the runner are /dev/null; all others close on exec.
+(nearly always) bound from its first instruction. Descriptors 0, 1 and 2 of the runner are /dev/null; all others close on exec.
 """
 
 # Paths stay text: pathlib costs start-up time, and an object per path.
@@ -18,6 +18,7 @@ from cantle.model.resources import indexes, list_to_mask
 from . import gpus
 from .messages import Setup, Start
 from .packed import Writer, Writers
+from .processes import current_core
 from .wording import last_lines, why_not_started
 
 _OUT_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -107,9 +108,11 @@ class Spawner:
             else:
                 output = Output()
             doing = f"starting {argv[0]}"
-            if start.cores:
-                self._bind(start.cores)
+            bound = self._bound_to(start.cores) if start.cores else self._home_cores
+            exact = self._lean_towards(bound)
             pid = self._spawn(argv, env, fds)
+            if not exact:
+                self._bind(pid, bound)
         except (OSError, ValueError) as error:
             if output is not None:
                 self._give_up(output, fds)
@@ -122,7 +125,7 @@ class Spawner:
 
     def unbind(self) -> None:
         """Give the runner itself back all of its cores, once a batch is started: it must not wait for a busy one."""
-        if self._on_cores is not self._home_cores:
+        if self._on_cores != self._home_cores:
             os.sched_setaffinity(0, self._home_cores)
             self._on_cores = self._home_cores
 
@@ -205,15 +208,38 @@ class Spawner:
                 except OSError:
                     pass
 
-    def _bind(self, cores: str) -> None:
+    def _bound_to(self, cores: str) -> frozenset[int]:
+        """The operating system's numbers of these cores of the node."""
         chosen = self._core_sets.get(cores)
         if chosen is None:
             ids = self._setup.core_ids
             chosen = frozenset(ids[i] for i in indexes(list_to_mask(cores)) if i < len(ids)) or self._home_cores
             self._core_sets[cores] = chosen
-        if chosen != self._on_cores:
-            os.sched_setaffinity(0, chosen)
-            self._on_cores = chosen
+        return chosen
+
+    def _lean_towards(self, bound: frozenset[int]) -> bool:
+        """Give the runner cores of which a child, which inherits them, shall have all; whether it shall have all of them.
+
+        The core on which the runner is right now stays among them, because a move costs more than a spawn. So a child is
+        bound from its first instruction, or is for some microseconds free to use one core more. Where there are few cores
+        anyway, the runner keeps all of them.
+        """
+        if bound == self._home_cores:
+            return True
+        if len(self._home_cores) <= 2 * len(bound):
+            return False
+        here = current_core()
+        wanted = bound if here in bound or here < 0 else bound | {here}
+        if wanted != self._on_cores:
+            os.sched_setaffinity(0, wanted)
+            self._on_cores = wanted
+        return wanted == bound
+
+    def _bind(self, pid: int, bound: frozenset[int]) -> None:
+        try:
+            os.sched_setaffinity(pid, bound)
+        except ProcessLookupError:  # it was that quick
+            pass
 
     def _spawn(self, argv: tuple[str, ...], env: dict[bytes, bytes], fds: tuple[int, int]) -> int:
         program = argv[0]

@@ -98,6 +98,7 @@ class Conductor:
         """
         asks_gpus = any(step.needs.gpus for step in self.state.steps)
         engine = machine.make_engine(self.inbox, self.layout, asks_gpus)
+        decider.lines = engine.keeps_lines
         world = RealWorld(self.state, self.inbox, machine.allocation, engine, self.work)
         try:
             self.work.prepare(str(self.layout.directory))

@@ -27,7 +27,7 @@ from cantle.model.records import (
     TaskStarted,
     TimePassed,
 )
-from cantle.model.resources import Node
+from cantle.model.resources import Node, Place
 
 
 class Fate(msgspec.Struct, frozen=True, gc=False):
@@ -66,6 +66,7 @@ class SimulatedWorld:
         self.failures = failures
         self.grace_s = grace_s
         self._heap: list[tuple[float, int, Event]] = []
+        self._ends: dict[tuple[Place, ...], float] = {}
         self._serial = 0
         coming = sorted(nodes, key=lambda group: group[0])
         awaited = sum(len(group) for _, group in coming)
@@ -121,7 +122,12 @@ class SimulatedWorld:
         if limit and duration > limit:
             duration, outcome = limit, "timeout"
         begin = launch.time + self.start_s
-        if self.start_s:
+        started = 0.0
+        if launch.behind is not None:
+            started = begin = max(begin, self._ends.get(launch.on, 0.0))
+        elif self.start_s:
             self.put(TaskStarted(begin, task, attempt))
-        exit_code = 1 if outcome == "failed" else 0
-        self.put(TaskEnded(begin + duration, task, attempt, outcome, exit_code))
+        end = begin + duration
+        if len(launch.on) == 1:
+            self._ends[launch.on] = end
+        self.put(TaskEnded(end, task, attempt, outcome, 1 if outcome == "failed" else 0, started=started))

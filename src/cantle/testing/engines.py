@@ -37,6 +37,7 @@ class Rig:
         self.inbox = SelectInbox()
         self.events: list[Event] = []
         self.nodes: list[Node] = []
+        self._given: dict[tuple[int, int], int] = {}
         self.allocation = make_allocation()
         self.engine = make_engine(self.inbox, str(directory))
         self.allocation.open(self.inbox)
@@ -58,15 +59,22 @@ class Rig:
         task: int,
         command: Command,
         *,
-        cores: str = "0",
+        cores: str | None = None,
         gpus: str = "",
         node: int = 0,
         attempt: int = 1,
         walltime_s: float = 0.0,
         memory_mib: int = 0,
+        behind: int | None = None,
     ) -> None:
-        """Launch an attempt and send it."""
-        launch = Launch(self.inbox.now(), task, attempt, (Place(node, cores, gpus),))
+        """Launch an attempt and send it. Without `cores` it gets the lowest core that no other attempt has."""
+        if cores is None:
+            over = {(e.task, e.attempt) for e in self.events if isinstance(e, TaskEnded)}
+            self._given = {key: core for key, core in self._given.items() if key not in over}
+            core = next(core for core in range(len(self._given) + 1) if core not in self._given.values())
+            self._given[task, attempt] = core
+            cores = str(core)
+        launch = Launch(self.inbox.now(), task, attempt, (Place(node, cores, gpus),), behind=behind)
         self.engine.launch(launch, command, walltime_s, memory_mib)
         self.engine.flush()
 
@@ -91,11 +99,12 @@ class Rig:
             self.turn()
 
     def started(self, task: int, attempt: int = 1, timeout_s: float = PATIENCE_S) -> TaskStarted:
-        """Wait until the attempt has started."""
+        """Wait until the attempt has started, whether that was told by itself or with its end."""
         found: list[TaskStarted] = []
 
         def look() -> bool:
             found[:] = [e for e in self.events if isinstance(e, TaskStarted) and (e.task, e.attempt) == (task, attempt)]
+            found.extend(TaskStarted(e.started, task, attempt, e.pid) for e in self.ends(task, attempt) if e.started)
             return bool(found)
 
         self.wait_for(look, f"task {task} did not start", timeout_s)
@@ -163,6 +172,9 @@ def check_engine(make_engine: MakeEngine, make_allocation: MakeAllocation, direc
         rig.launch(5, _shell("exit 0"), attempt=2)
         assert rig.ended(5, 2).outcome == "done", "a second attempt is told apart from the first"
 
+        if rig.engine.keeps_lines:
+            _check_lines(rig)
+
         rig.launch(6, _shell("sleep 300"), walltime_s=0.5)
         end = rig.ended(6)
         assert end.outcome == "timeout", f"a task that passes its walltime ends with a timeout, not {end}"
@@ -182,6 +194,21 @@ def check_engine(make_engine: MakeEngine, make_allocation: MakeAllocation, direc
     last = rig.ends(8)
     lost = [event for event in rig.events if isinstance(event, NodeLost)]
     assert len(last) == 1 or lost, "closing answers what still ran, by its end or by the loss of its node"
+
+
+def _check_lines(rig: Rig) -> None:
+    """On the very same cores attempts run one after another, and what has not begun can be stopped."""
+    rig.launch(20, _shell("sleep 0.2"), cores="0")
+    rig.launch(21, _shell("exit 0"), cores="0", behind=20)
+    first, second = rig.ended(20), rig.ended(21)
+    assert rig.started(21).time >= first.time, "what is launched behind an attempt starts after it"
+    assert second.outcome == "done", f"what stood in line runs as ever, and does not end as {second}"
+    rig.launch(22, _shell("sleep 300"), cores="0")
+    rig.launch(23, _shell("exit 0"), cores="0", behind=22)
+    rig.stop(23)
+    assert rig.ended(23).outcome == "canceled", "what stands in line can be stopped"
+    rig.stop(22)
+    rig.ended(22)
 
 
 def check_allocation(make_allocation: MakeAllocation) -> None:
