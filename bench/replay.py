@@ -16,13 +16,13 @@ from cantle.readers.base import ReadOptions
 from cantle.readers.wfformat import WfFormatReader
 
 FOLDER = Path(os.environ.get("CANTLE_WORKLOADS", Path(__file__).parents[2] / "shared" / "workloads")) / "wfinstances"
-NAMES = [
-    "montage-chameleon-2mass-005d-001",
-    "blast-chameleon-large-001",
-    "srasearch-chameleon-50a-001",
-    "epigenomics-chameleon-hep-1seq-50k-001",
-    "1000genome-chameleon-22ch-250k-001",
-    "montage-chameleon-dss-15d-001",
+NAMES = [  # of all three engines that the collection has, and of all sizes
+    "montage-chameleon-2mass-005d-001",  # Pegasus, 58 tasks
+    "blast-chameleon-large-001",  # Makeflow, 103
+    "rnaseq-dirt02-001",  # Nextflow, 197
+    "1000genome-chameleon-22ch-250k-001",  # Pegasus, 902
+    "epigenomics-chameleon-ilmn-6seq-50k-001",  # Pegasus, 1695
+    "montage-chameleon-dss-15d-001",  # Pegasus, 2122
 ]
 QUICK = NAMES[:4]
 CORES = 8

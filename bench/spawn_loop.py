@@ -5,6 +5,7 @@ spawn_loop.py TASKS IN_FLIGHT COMMAND [ARG …]
 
 import os
 import sys
+import time
 
 
 def spawn_loop(tasks: int, in_flight: int, argv: list[str]) -> None:
@@ -24,4 +25,6 @@ def spawn_loop(tasks: int, in_flight: int, argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    start = time.perf_counter()
     spawn_loop(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])
+    print(time.perf_counter() - start)

@@ -11,7 +11,6 @@ pipe open and no file of ours. Fork before starting threads: the child has none 
 from __future__ import annotations
 
 import os
-import select
 import signal
 import time
 from collections.abc import Sequence
@@ -31,51 +30,23 @@ _LEAVE_S = 8.0
 class LocalChannel(DescriptorChannel):
     """The conductor's end of a pipe pair to a child. Closing it waits until the runner, and all below it, has ended."""
 
-    __slots__ = ("_epoll", "_pid", "_waiting_to_write")
+    __slots__ = ("_open", "_pid")
 
     def __init__(self, read_fd: int, write_fd: int, pid: int) -> None:
         super().__init__(read_fd, write_fd)
         self._pid = pid
-        self._waiting_to_write = False
-        # Readable when there is something to receive, and, while a backlog waits, also when it can go on: so whoever
-        # watches for reading only keeps a backlog moving as well.
-        self._epoll = select.epoll()
-        self._epoll.register(read_fd, select.EPOLLIN)
+        self._open = True
 
     @property
     def pid(self) -> int:
         """The runner's process."""
         return self._pid
 
-    def fileno(self) -> int:
-        """The descriptor to wait on."""
-        return self._epoll.fileno()
-
-    def send(self, data: bytes) -> None:
-        """Send, or keep for later what does not fit now. Raises OSError when the runner has gone."""
-        super().send(data)
-        if bool(self.backlog) != self._waiting_to_write:
-            self._waiting_to_write = not self._waiting_to_write
-            if self._waiting_to_write:
-                self._epoll.register(self.write_fd, select.EPOLLOUT)
-            else:
-                self._epoll.unregister(self.write_fd)
-
-    def receive(self) -> bytes:
-        """What has arrived, b"" at the end. Raises BlockingIOError when there is nothing yet."""
-        if self._waiting_to_write:
-            try:
-                self.send(b"")
-            except OSError:  # it has gone; what it said before comes first
-                self._waiting_to_write = False
-                self._epoll.unregister(self.write_fd)
-        return super().receive()
-
     def close(self) -> None:
         """Close, wait for the runner to end, and end what it may have left behind."""
-        if self._epoll.closed:
+        if not self._open:
             return
-        self._epoll.close()
+        self._open = False
         super().close()
         status = _wait_for(self._pid, _LEAVE_S)
         if status is None:
@@ -173,6 +144,7 @@ class LocalAllocation:
 
 def _fork_runner() -> LocalChannel:
     down_read, down_write = os.pipe()
+    _widen(down_write)
     try:
         up_read, up_write = os.pipe()
     except OSError:
@@ -190,6 +162,16 @@ def _fork_runner() -> LocalChannel:
     os.close(down_read)
     os.close(up_write)
     return LocalChannel(up_read, down_write, pid)
+
+
+def _widen(pipe: int) -> None:
+    """Let a pipe hold a megabyte: a burst of launches then rarely has to wait in the channel's own buffer."""
+    import fcntl
+
+    try:
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 1 << 20)
+    except OSError:  # the user's pipes hold enough already
+        pass
 
 
 def _be_a_runner(read_fd: int, write_fd: int) -> None:

@@ -132,7 +132,7 @@ class ProcessEngine:
     def flush(self) -> None:
         """Send what has been gathered since the last flush."""
         for index, link in list(self._links.items()):
-            if link.outgoing:
+            if link.outgoing or link.channel.backlog:
                 self._send(index, link)
 
     def close(self) -> None:

@@ -35,6 +35,10 @@ class Channel(Protocol):
     def fileno(self) -> int:
         """A descriptor that becomes readable when `receive` has something, the end included."""
 
+    @property
+    def backlog(self) -> int:
+        """How many bytes wait because the other side did not take them yet; `send(b"")` tries again."""
+
     def send(self, data: bytes) -> None:
         """Send, without waiting for the other side to take it. Raises OSError when the runner has gone."""
 

@@ -65,10 +65,8 @@ class SelectInbox:
             callback = self._callbacks.get(fd)
             if callback is not None:
                 callback()
-        events = list(self._events)
-        for _ in events:
-            self._events.popleft()
-        return events
+        arrived = self._events
+        return [arrived.popleft() for _ in range(len(arrived))]
 
     def close(self) -> None:
         """Let go of the descriptors."""

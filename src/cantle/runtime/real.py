@@ -34,12 +34,21 @@ class RealWorld:
     def wait(self) -> list[Event]:
         """What has happened; nothing, if nothing has for a moment."""
         events = self.inbox.wait(TICK_S)
-        for event in list(events):
-            if type(event) is NodesJoined:
-                events.extend(self._connect(event))
-            elif type(event) is NodeLost:
-                self.engine.remove_node(event.node)
+        for event in events:
+            kind = type(event)
+            if kind is NodesJoined or kind is NodeLost:
+                return self._with_nodes(events)
         return events
+
+    def _with_nodes(self, events: list[Event]) -> list[Event]:
+        """The events, once the engine knows the nodes that came and went."""
+        told = list(events)
+        for event in events:
+            if isinstance(event, NodesJoined):
+                told += self._connect(event)
+            elif isinstance(event, NodeLost):
+                self.engine.remove_node(event.node)
+        return told
 
     def carry_out(self, decision: Decision) -> None:
         """Begin to do it; the engine's answer comes as an event."""
