@@ -40,10 +40,11 @@ class Decider:
             yield from refuse_what_can_never_run(Plan(state))
             self._seen_feasibility = state.feasibility_version
         plan = Plan(state)
-        yield from stop_what_shall_stop(plan)
+        if state.to_stop:
+            yield from stop_what_shall_stop(plan)
         if not state.stopping:
             yield from self.packer(plan)
-            if self.lines:
+            if self.lines and state.short_shapes:
                 yield from let_short_tasks_stand_in_line(plan)
         self._seen = state.version
 

@@ -73,13 +73,16 @@ def _turn(keeper: Keeper, channel: DescriptorChannel, frames: Frames[Down], wake
                 poll.register(channel.write_fd, select.POLLOUT)
             else:
                 poll.unregister(channel.write_fd)
-        ready = dict(poll.poll(keeper.wait_ms()))
-        if wake in ready:
-            if signal.SIGTERM in os.read(wake, 4096)[::record]:
-                return "somebody sent SIGTERM to the runner"
-            keeper.reap()
+        heard = False
+        for fd, _ in poll.poll(keeper.wait_ms()):
+            if fd == wake:
+                if signal.SIGTERM in os.read(wake, 4096)[::record]:
+                    return "somebody sent SIGTERM to the runner"
+                keeper.reap()
+            elif fd == listening:
+                heard = True
         keeper.tick()
-        if listening in ready:
+        if heard:
             try:
                 data = channel.receive()
             except BlockingIOError:
