@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 from .settings import Settings
 
 NAME = "$(LAUNCHER)"
-_USE = re.compile(r"\$\(LAUNCHER\)(?:\[([^\]\n]*)\])?([ \t]?)")
-_PART = re.compile(r"(\d+)([np]?)")
+# Patterns as text: re compiles them when they are first used, and many a study uses none.
+_USE = r"\$\(LAUNCHER\)(?:\[([^\]\n]*)\])?([ \t]?)"
+_PART = r"(\d+)([np]?)"
 
 
 class Part(NamedTuple):
@@ -33,7 +34,7 @@ def parse_part(text: str) -> Part:
     """What stands between the brackets. Raises ValueError with a sentence."""
     counts: dict[str, int] = {}
     for word in text.split(","):
-        match = _PART.fullmatch(word.strip())
+        match = re.fullmatch(_PART, word.strip())
         if not match:
             raise ValueError(f"[{text}] is no part of a step: write [2n, 4p], [4p] or [nodes, procs]")
         number, unit = match.groups()
@@ -48,7 +49,7 @@ def parse_part(text: str) -> Part:
 
 def brackets(script: str) -> list[str]:
     """What stands in the brackets of this script's launchers, in order."""
-    return [match[1] for match in _USE.finditer(script) if match[1] is not None]
+    return [match[1] for match in re.finditer(_USE, script) if match[1] is not None]
 
 
 def complaints(parts: list[str], settings: Settings) -> list[str]:
@@ -71,7 +72,7 @@ def complaints(parts: list[str], settings: Settings) -> list[str]:
 
 def processes(script: str, parts: list[str], settings: Settings) -> int:
     """The most processes that one launch of this script starts; 0 when it has no launcher. `parts` must be sound."""
-    bare = [settings.ranks] if any(match[1] is None for match in _USE.finditer(script)) else []
+    bare = [settings.ranks] if any(match[1] is None for match in re.finditer(_USE, script)) else []
     return max([*bare, *(parse_part(text).procs for text in parts)], default=0)
 
 
@@ -89,7 +90,7 @@ def substitute(script: str, settings: Settings, flavour: Flavour, batch: Mapping
         prefix = flavour(part, settings, batch)
         return prefix + match[2] if prefix else ""
 
-    return _USE.sub(replacement, script) if NAME in script else script
+    return re.sub(_USE, replacement, script) if NAME in script else script
 
 
 def srun(part: Part, settings: Settings, _batch: Mapping[str, Any]) -> str:

@@ -20,7 +20,6 @@ from .base import ReadOptions
 from .dependencies import Dependencies
 from .expansion import Expander, Expansion
 from .findings import Findings
-from .generator import generated
 from .launcher import (
     BATCH_FLAVOURS,
     MACHINE_FLAVOURS,
@@ -172,6 +171,8 @@ def _generated(spec: Specification, environment: Environment, output: str, origi
     variables = {
         name: environment.apply(value) if isinstance(value, str) else value for name, value in spec.native.items()
     }
+    from .generator import generated
+
     options = origin.options
     return generated(options.pgen, options.pargs, variables, output or origin.cwd, origin.specroot)
 

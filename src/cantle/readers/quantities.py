@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import re
 
-_CLOCK = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+(?:\.\d+)?))?")
-_AMOUNT = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]+)")
-_NUMBER = re.compile(r"\d+(?:\.\d*)?|\.\d+")
+# Patterns as text: re compiles them when they are first used, and many a study uses none.
+_CLOCK = r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+(?:\.\d+)?))?"
+_AMOUNT = r"(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]+)"
+_NUMBER = r"\d+(?:\.\d*)?|\.\d+"
 _NO_BOUND = {"inf", "infinite", "infinity", "unlimited"}
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -27,16 +28,16 @@ for _power, _letter in enumerate("kmgt", start=1):
 def duration_s(text: str) -> float:
     """Seconds of `90`, `90 s`, `5 min`, `1 h 30 min` or `1:30:00` (the last field is seconds). Raises ValueError."""
     text = text.strip()
-    if _NUMBER.fullmatch(text):
+    if re.fullmatch(_NUMBER, text):
         return float(text)
     if ":" in text:
-        match = _CLOCK.fullmatch(text)
+        match = re.fullmatch(_CLOCK, text)
         if match:
             days, *fields = match.groups()
             clock = [float(field) for field in fields if field]
             return float(days or 0) * 86400 + sum(value * 60.0**i for i, value in enumerate(reversed(clock)))
-    elif text and _AMOUNT.sub("", text).strip(" ,") == "":
-        return sum(float(number) * _SECONDS[_unit(word)] for number, word in _AMOUNT.findall(text))
+    elif text and re.sub(_AMOUNT, "", text).strip(" ,") == "":
+        return sum(float(number) * _SECONDS[_unit(word)] for number, word in re.findall(_AMOUNT, text))
     raise ValueError(f"{text!r} is not a duration")
 
 
@@ -49,9 +50,9 @@ def walltime_s(text: str, *, hours_first: bool = False) -> float:
     text = text.strip()
     if text.lower() in _NO_BOUND:
         return 0.0
-    if _NUMBER.fullmatch(text):
+    if re.fullmatch(_NUMBER, text):
         return float(text) * 60
-    match = _CLOCK.fullmatch(text)
+    match = re.fullmatch(_CLOCK, text)
     if not match:
         return duration_s(text)
     days, first, second, third = match.groups()
@@ -71,7 +72,7 @@ def clock(seconds: float) -> str:
 
 def is_tidy_clock(text: str) -> bool:
     """Whether each field after the first is below 60, so that every batch system reads it alike."""
-    match = _CLOCK.fullmatch(text.strip())
+    match = re.fullmatch(_CLOCK, text.strip())
     if not match or ":" not in text:
         return False
     days, _, second, third = match.groups()
@@ -83,9 +84,9 @@ def is_tidy_clock(text: str) -> bool:
 def memory_mib(text: str) -> int:
     """Whole MiB, rounded up, of `4 GB` (10^9), `512 MiB` (2^20) or `512`, which is MiB already. Raises ValueError."""
     text = text.strip()
-    if _NUMBER.fullmatch(text):
+    if re.fullmatch(_NUMBER, text):
         return math.ceil(float(text))
-    match = _AMOUNT.fullmatch(text)
+    match = re.fullmatch(_AMOUNT, text)
     factor = _BYTES.get(match.group(2).lower()) if match else None
     if match is None or factor is None:
         raise ValueError(f"{text!r} is not an amount of memory")

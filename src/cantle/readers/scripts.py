@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import stat
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -44,7 +43,7 @@ class Scripts:
         self._hashws = hashws
         self._usetmp = usetmp
         self._tmp = ""
-        self._shell = tuple(shlex.split(batch.get("shell", "/bin/bash")))
+        self._shell = _words(batch.get("shell", "/bin/bash"))
 
     def prepare(self, directory: str) -> None:
         """Fetch what the study depends on and check that it is there; call once before the first launch of a run.
@@ -132,3 +131,12 @@ def _own_folder(directory: str) -> str:
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         raise MachineError(f"--usetmp: {folder} belongs to somebody else; remove it, or set TMPDIR")
     return folder
+
+
+def _words(shell: str) -> tuple[str, ...]:
+    """The shell and its arguments; most have none."""
+    if shell.isascii() and shell.replace("/", "").replace("-", "").isalnum():
+        return (shell,)
+    import shlex
+
+    return tuple(shlex.split(shell))

@@ -22,9 +22,10 @@ SEAL = len(b',"crc":"01234567"}')
 _encode = msgspec.json.Encoder().encode
 _decoder: msgspec.json.Decoder[AnyRecord] | None = None
 """Made when first needed: that takes longer than many a run."""
-_START = re.compile(rb'\{"is":"')
-_END = re.compile(rb',"crc":"[0-9a-f]{8}"\}')
-_SURROGATE = re.compile("[\ud800-\udfff]")
+# Patterns as they are, not compiled: only what is damaged needs them.
+_START = rb'\{"is":"'
+_END = rb',"crc":"[0-9a-f]{8}"\}'
+_SURROGATE = "[\ud800-\udfff]"
 
 
 class Damage(NamedTuple):
@@ -65,9 +66,9 @@ def whole_records_in(damaged: bytes) -> list[AnyRecord]:
     """Records that stand unharmed inside a damaged stretch, where only the newline beside them was lost."""
     found = []
     position = 0
-    while start := _START.search(damaged, position):
+    while start := re.compile(_START).search(damaged, position):
         position = start.end()
-        if end := _END.search(damaged, position):
+        if end := re.compile(_END).search(damaged, position):
             try:
                 found.append(record_in(damaged[start.start() : end.end()]))
             except ValueError:
@@ -111,14 +112,14 @@ def _what_is_wrong(line: bytes) -> str:
         return "nothing but zeros"
     if zeros := line.count(b"\0"):
         return f"{zeros:,} bytes of it are zeros"
-    if not _END.fullmatch(line[-SEAL:]):
+    if not re.fullmatch(_END, line[-SEAL:]):
         return "no checksum at its end"
     return "its checksum does not fit its content"
 
 
 def _printable(value: Any) -> Any:
     if isinstance(value, str):
-        return _SURROGATE.sub("\ufffd", value)
+        return re.sub(_SURROGATE, "\ufffd", value)
     if isinstance(value, dict):
         return {_printable(key): _printable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -24,7 +24,6 @@ from .layout import Layout
 Wish: TypeAlias = CancelAsked | LimitsChanged | StopAsked
 """What may be asked from outside. No other record is taken from there: nobody may claim that a task ended."""
 
-_decode = msgspec.json.Decoder(Wish).decode
 _QUIET_S = 2.0
 
 
@@ -123,7 +122,7 @@ class Requests:
 
     def _take(self, path: Path) -> Wish | None:
         try:
-            wish = _decode(path.read_bytes())
+            wish = msgspec.json.decode(path.read_bytes(), type=Wish)
         except OSError as error:
             self._complain(path, f"cannot read the request {path}: {in_words(error)}. It is ignored.")
             return None

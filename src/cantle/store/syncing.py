@@ -7,9 +7,12 @@ A thread calls fdatasync over and over while it is asked to, and each call cover
 from __future__ import annotations
 
 import os
-import threading
 from pathlib import Path
 from time import monotonic
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import threading
 
 
 class Syncer:
@@ -28,19 +31,17 @@ class Syncer:
         self._wanted = 0
         self._waiting = 0
         self._closing = False
-        self._change = threading.Condition(threading.Lock())
+        self._change: threading.Condition
         self._thread: threading.Thread | None = None
 
     def request(self, count: int) -> None:
         """Let the first `count` records become durable soon. Returns at once."""
+        if self._thread is None:
+            self._begin()
         with self._change:
-            if count <= self._wanted:
-                return
-            self._wanted = count
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="cantle-journal-sync", daemon=True)
-                self._thread.start()
-            self._change.notify_all()
+            if count > self._wanted:
+                self._wanted = count
+                self._change.notify_all()
 
     def wait(self, count: int) -> None:
         """Wait until the first `count` records are durable. Raises OSError when that fails."""
@@ -63,6 +64,13 @@ class Syncer:
                 self._closing = True
                 self._change.notify_all()
             self._thread.join()
+
+    def _begin(self) -> None:
+        import threading  # loaded here: a short run ends without a thread
+
+        self._change = threading.Condition(threading.Lock())
+        self._thread = threading.Thread(target=self._work, name="cantle-journal-sync", daemon=True)
+        self._thread.start()
 
     def _work(self) -> None:
         earliest = 0.0
@@ -91,6 +99,9 @@ class Syncer:
             self._directories = ()
         except OSError as error:
             self.failure = error
+        if self._thread is None:
+            self.synced = target if self.failure is None else self.synced
+            return
         with self._change:
             if self.failure is None:
                 self.synced = target
