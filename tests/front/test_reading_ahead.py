@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,23 +34,31 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def children() -> set[str]:
-    return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+def parse_in_a_child(file: Path) -> None:
+    errand = ahead.errand(file)
+    assert errand is not None
+    pid = os.fork()
+    if pid == 0:
+        try:
+            errand()
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
 
 
 def test_a_study_parsed_ahead_is_the_same_study(file: Path) -> None:
     plainly = MaestroReader().read(file, ReadOptions())
-    before = children()
-    ahead.begin(file)
-    assert children() > before, "a child parses"
+    parse_in_a_child(file)
+    yaml = {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] == "yaml"}
     quickly = MaestroReader().read(file, ReadOptions())
-    assert children() == before, "it has been waited for"
+    assert "yaml" not in sys.modules, "the parent has not parsed it again"
+    sys.modules.update(yaml)
     for field in ("name", "steps", "tasks", "keep", "digest", "source", "limits", "warnings"):
         assert getattr(quickly, field) == getattr(plainly, field), field
 
 
 def test_every_kind_of_value_keeps_its_line_and_source(file: Path) -> None:
-    ahead.begin(file)
+    parse_in_a_child(file)
     findings = Findings(str(file))
     quickly = ahead.parsed(file.read_bytes(), findings)
     plainly = parse(STUDY, Findings(str(file)))
@@ -70,7 +79,7 @@ def test_every_kind_of_value_keeps_its_line_and_source(file: Path) -> None:
 def test_what_is_wrong_is_told_with_its_place_all_the_same(tmp_path: Path) -> None:
     file = tmp_path / "wrong.yaml"
     file.write_text("description: {name: s\nstudy: [")
-    ahead.begin(file)
+    parse_in_a_child(file)
     with pytest.raises(StudyError) as caught:
         MaestroReader().read(file, ReadOptions())
     assert f"{file}:2" in str(caught.value)
@@ -79,8 +88,17 @@ def test_what_is_wrong_is_told_with_its_place_all_the_same(tmp_path: Path) -> No
 def test_dates_and_other_text_are_parsed_where_they_are_needed(tmp_path: Path) -> None:
     file = tmp_path / "date.yaml"
     file.write_text(STUDY + "when: 2024-01-01\n")
-    ahead.begin(file)
+    parse_in_a_child(file)
     assert len(MaestroReader().read(file, ReadOptions()).tasks) == 3
-    ahead.begin(file)
+    parse_in_a_child(file)
     file.write_text(STUDY.replace("[1, 2]", "[1, 2, 3]"))
     assert len(MaestroReader().read(file, ReadOptions()).tasks) == 4, "the file has changed since"
+
+
+def test_a_child_that_dies_or_never_was_costs_nothing_but_time(file: Path) -> None:
+    assert ahead.errand(file.with_name("missing.yaml")) is None
+    assert ahead.errand(file) is not None
+    assert len(MaestroReader().read(file, ReadOptions()).tasks) == 3, "nobody did the errand"
+    parse_in_a_child(file)
+    assert ahead.parsed(b"something else", Findings("")) is None
+    assert ahead.parsed(file.read_bytes(), Findings("")) is None, "an answer is taken once"

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from cantle.allocations.machine import look
 from cantle.errors import MachineError, RequestError
@@ -84,10 +84,13 @@ class LocalAllocation:
         self._open: list[LocalChannel] = []
         self.notes: list[str] = []
 
-    def prepare(self) -> None:
-        """Fork a runner now, while this process is small and has no threads; the first `connect` takes it."""
+    def prepare(self, errand: Callable[[], None] | None = None) -> None:
+        """Fork a runner now, while this process is small and has no threads; the first `connect` takes it.
+
+        `errand` is something for the child to do first, on a core of its own.
+        """
         if not self._ready and not self._open:
-            self._ready.append(_fork_runner())
+            self._ready.append(_fork_runner(errand))
 
     def open(self, inbox: Inbox) -> None:
         """Begin: all nodes are there at once."""
@@ -142,7 +145,7 @@ class LocalAllocation:
         )
 
 
-def _fork_runner() -> LocalChannel:
+def _fork_runner(errand: Callable[[], None] | None = None) -> LocalChannel:
     down_read, down_write = os.pipe()
     _widen(down_write)
     try:
@@ -158,7 +161,7 @@ def _fork_runner() -> LocalChannel:
             os.close(fd)
         raise
     if pid == 0:
-        _be_a_runner(down_read, up_write)
+        _be_a_runner(down_read, up_write, errand)
     os.close(down_read)
     os.close(up_write)
     return LocalChannel(up_read, down_write, pid)
@@ -174,7 +177,7 @@ def _widen(pipe: int) -> None:
         pass
 
 
-def _be_a_runner(read_fd: int, write_fd: int) -> None:
+def _be_a_runner(read_fd: int, write_fd: int, errand: Callable[[], None] | None) -> None:
     """The child's whole life. Never returns, runs no clean-up of the conductor's and never writes its buffers."""
     status = 1
     try:
@@ -183,6 +186,8 @@ def _be_a_runner(read_fd: int, write_fd: int) -> None:
             if callable(signal.getsignal(number)):
                 signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        if errand is not None:
+            errand()
         for name in os.listdir("/proc/self/fd"):
             fd = int(name)
             if fd > 2 and fd not in (read_fd, write_fd):

@@ -10,6 +10,7 @@ from cantle.cli.command import amount, at_least
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+    from collections.abc import Callable
 
     from cantle.core.state import State
     from cantle.model.study import Limits, Study
@@ -88,16 +89,16 @@ def limits_of(study: Study, throttle: int | None, rlimit: int | None, fail_fast:
     return replace(study.limits, **said)
 
 
-def this_machine(asked: Namespace) -> Machine:
+def this_machine(asked: Namespace, errand: Callable[[], None] | None = None) -> Machine:
     """This machine as an allocation, with the engine that turns tasks into processes.
 
-    Call it before anything large is read: a runner is forked here.
+    Call it before anything large is read: a runner is forked here, which does the errand first.
     """
     from cantle.allocations.local import LocalAllocation
 
     memory = None if asked.memory is None else int(asked.memory)
     allocation = LocalAllocation(cores=asked.cores, gpus=asked.gpus, memory_mib=memory)
-    allocation.prepare()
+    allocation.prepare(errand)
 
     from cantle.engines.process import ProcessEngine
     from cantle.runtime.conducting import Machine

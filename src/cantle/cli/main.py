@@ -9,18 +9,12 @@ import sys
 
 # Imports make no garbage worth looking for.
 gc.disable()
-# msgspec prefers typing_extensions where that happens to be installed, although it needs nothing of it; loading it, and
-# with it inspect, would take a fifth of a one-task run.
-if "typing_extensions" not in sys.modules:
-    sys.modules["typing_extensions"] = None  # type: ignore[assignment]
-    import msgspec  # noqa: F401
-
-    del sys.modules["typing_extensions"]
 
 import os
 from importlib import import_module
 from typing import NoReturn
 
+import cantle.cli.lean  # noqa: F401
 from cantle import __version__
 from cantle.cli.command import USAGE_ERROR, Command, Parser
 from cantle.errors import CantleError

@@ -56,11 +56,14 @@ def _arguments(parser: ArgumentParser) -> None:
 
 
 def _run(asked: Namespace) -> int:
-    if asked.study_file.suffix in (".yaml", ".yml"):
-        from cantle.readers import ahead
+    machine = None
+    if not (asked.dry or asked.no):
+        errand = None
+        if asked.study_file.suffix in (".yaml", ".yml"):
+            from cantle.readers import ahead
 
-        ahead.begin(asked.study_file)
-    machine = None if asked.dry or asked.no else this_machine(asked)
+            errand = ahead.errand(asked.study_file)
+        machine = this_machine(asked, errand)
 
     import msgspec
 
