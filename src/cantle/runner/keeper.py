@@ -233,7 +233,7 @@ class Keeper:
 
     def _begin(self, start: Start, place: Place) -> bool:
         try:
-            pid, output = self._spawner.start(start)
+            pid, output = self._spawner.start(start, self._family.alive == 0)
         except NotStarted as error:
             self._report(Ended(self._next_number(), start.key, time.time(), "unstartable", detail=str(error)))
             return False

@@ -78,8 +78,11 @@ class Spawner:
         self._home_cores = frozenset(os.sched_getaffinity(0)) if setup.core_ids else frozenset[int]()
         self._on_cores = self._home_cores
 
-    def start(self, start: Start) -> tuple[int, Output]:
-        """Start the attempt's process: its pid, which is its group and session as well. Raises NotStarted."""
+    def start(self, start: Start, alone: bool = False) -> tuple[int, Output]:
+        """Start the attempt's process: its pid, which is its group and session as well. Raises NotStarted.
+
+        `alone`: nothing else runs on this node.
+        """
         command = start.command
         doing = _STEP_OF_THE_RUNNER
         output: Output | None = None
@@ -109,9 +112,11 @@ class Spawner:
                 output = Output()
             doing = f"starting {argv[0]}"
             bound = self._bound_to(start.cores) if start.cores else self._home_cores
-            exact = self._lean_towards(bound)
+            exact = self._lean_towards(bound, alone)
             pid = self._spawn(argv, env, fds)
-            if not exact:
+            if exact:
+                self.unbind()
+            else:
                 self._bind(pid, bound)
         except (OSError, ValueError) as error:
             if output is not None:
@@ -217,18 +222,18 @@ class Spawner:
             self._core_sets[cores] = chosen
         return chosen
 
-    def _lean_towards(self, bound: frozenset[int]) -> bool:
+    def _lean_towards(self, bound: frozenset[int], alone: bool) -> bool:
         """Give the runner cores of which a child, which inherits them, shall have all; whether it shall have all of them.
 
         The core on which the runner is right now stays among them, because a move costs more than a spawn. So a child is
-        bound from its first instruction, or is for some microseconds free to use one core more. Where there are few cores
-        anyway, the runner keeps all of them.
+        bound from its first instruction, or is for some microseconds free to use one core more. Where there are few cores,
+        the runner keeps all of them, but for a child that it can share its core with because the others idle.
         """
         if bound == self._home_cores:
             return True
-        if len(self._home_cores) <= 2 * len(bound):
-            return False
         here = current_core()
+        if len(self._home_cores) <= 2 * len(bound) and not (alone and here in bound):
+            return False
         wanted = bound if here in bound or here < 0 else bound | {here}
         if wanted != self._on_cores:
             os.sched_setaffinity(0, wanted)
