@@ -362,7 +362,12 @@ def _take_in_results(conductor: Conductor, home: str) -> None:
 
     Attempts that ended because their conductor went away are not among them: resuming sends those back anyway.
     """
-    conductor.record(*(event for event in leftovers(home) if event.outcome != "lost"))
+    running = conductor.state.running
+    for event in leftovers(home):
+        launch = running.get(event.task)
+        # What was written down, and only the word of that did not reach the runner any more, is not written down again.
+        if launch is not None and launch.attempt == event.attempt and event.outcome != "lost":
+            conductor.record(event)
     conductor.journal.wait_synced()
     clear_leftovers(home)
 
