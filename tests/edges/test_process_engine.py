@@ -98,6 +98,7 @@ def test_o21_a_task_sees_the_users_environment_its_own_and_nothing_else(tmp_path
             "CANTLE_TASK": "7",
             "CANTLE_ATTEMPT": "1",
             "CANTLE_CORES": "2-3",
+            "CANTLE_RUN": str(tmp_path),
         }
 
 

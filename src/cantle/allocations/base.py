@@ -25,5 +25,8 @@ class Allocation(Protocol):
     def connect(self, node: Node) -> Channel:
         """Start a runner on this node and give the channel to it. Raises MachineError when that cannot be done."""
 
+    def lost(self, node: Node) -> None:
+        """The node's runner is gone. Whoever can bring the node back puts `NodesAwaited` and, now or later, `NodesJoined`."""
+
     def close(self) -> None:
         """Give everything back. Runners end by themselves when their channels close."""

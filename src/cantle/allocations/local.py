@@ -23,6 +23,8 @@ from cantle.model.seams import Inbox
 from cantle.runner import processes
 from cantle.runner.channel import DescriptorChannel
 
+MOST_REVIVALS = 5
+"""So often a dead runner is replaced. A task that kills its runners is stopped after three."""
 _LEAVE_S = 8.0
 """How long a runner may take to end its tasks and leave."""
 
@@ -82,6 +84,8 @@ class LocalAllocation:
         self._physical = physical
         self._ready: list[LocalChannel] = []
         self._open: list[LocalChannel] = []
+        self._inbox: Inbox | None = None
+        self._revivals = 0
         self.notes: list[str] = []
 
     def prepare(self, errand: Callable[[], None] | None = None) -> None:
@@ -94,6 +98,7 @@ class LocalAllocation:
 
     def open(self, inbox: Inbox) -> None:
         """Begin: all nodes are there at once."""
+        self._inbox = inbox
         processes.become_subreaper()  # should a runner be killed, its tasks become our children and can be ended
         nodes = list(self._nodes) if self._nodes is not None else [self._this_machine()]
         inbox.put(NodesAwaited(inbox.now(), len(nodes)))
@@ -108,6 +113,13 @@ class LocalAllocation:
             raise MachineError(f"no runner could be started for {node.name}: {error.strerror or error}") from error
         self._open.append(channel)
         return channel
+
+    def lost(self, node: Node) -> None:
+        """The machine is well, only a runner is gone: bring its node back, if that does not go on and on."""
+        if self._inbox is not None and self._revivals < MOST_REVIVALS:
+            self._revivals += 1
+            self._inbox.put(NodesAwaited(self._inbox.now(), 1))
+            self._inbox.put(NodesJoined(self._inbox.now(), [node]))
 
     def close(self) -> None:
         """Close what is open; runners end with their channels."""

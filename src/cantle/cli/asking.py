@@ -69,7 +69,7 @@ def _cancel(run: Run, names: list[str], yes: bool) -> None:
     else:
         concerned = [task for task, phase in enumerate(state.phases) if phase not in FINAL]
         what = f"the run {run.name}, {count(len(concerned), 'task')} of which {_are(len(concerned))} not over"
-    running = sum(task in state.running for task in concerned)
+    running = sum(task in state.running and not state.stands_in_line(task) for task in concerned)
     if running:
         what += f" ({running:,} running)"
     if not yes:

@@ -101,7 +101,10 @@ def this_machine(asked: Namespace, errand: Callable[[], None] | None = None) -> 
     allocation.prepare(errand)
 
     from cantle.engines.process import ProcessEngine
+    from cantle.plugins import find
     from cantle.runtime.conducting import Machine
+
+    find("packers", asked.packer)  # a wrong name is told before anything is begun
 
     grace_s = asked.grace
     return Machine(
@@ -210,7 +213,7 @@ def fresh_directory(wanted: Path | None, parent: Path, name: str, replace: bool)
     from cantle.store.layout import Layout
     from cantle.store.lock import holder
 
-    directory = wanted or parent / f"{name.replace(' ', '_')}_{stamp()}"
+    directory = (wanted.resolve() if wanted else None) or parent / f"{name.replace(' ', '_')}_{stamp()}"
     number = 1
     while wanted is None and directory.exists():
         number += 1
@@ -222,9 +225,7 @@ def fresh_directory(wanted: Path | None, parent: Path, name: str, replace: bool)
         raise RequestError(f"{directory} belongs to a run that is going on ({busy}); choose another directory with -o")
     was_a_run = layout.exists() or (directory / "meta" / "study").is_dir()
     if replace and was_a_run:
-        from shutil import rmtree
-
-        rmtree(directory)
+        _remove(layout)
         return layout
     if layout.exists():
         raise RequestError(
@@ -235,3 +236,18 @@ def fresh_directory(wanted: Path | None, parent: Path, name: str, replace: bool)
         f"{directory} exists and is not empty, and it is no run's directory, so it is not replaced. "
         "Choose another one with -o"
     )
+
+
+def _remove(layout: Layout) -> None:
+    """Remove an earlier run whose conductor has gone, once its runners have gone as well: they still write there."""
+    from shutil import rmtree
+
+    from cantle.engines.process import await_runners, end_strays
+    from cantle.errors import MachineError
+
+    await_runners(str(layout.nodes))
+    end_strays(str(layout.directory))
+    try:
+        rmtree(layout.directory)
+    except OSError as error:
+        raise MachineError(f"cannot remove {error.filename or layout.directory}: {error.strerror}") from error

@@ -97,6 +97,10 @@ def _runs(state: State, task: int) -> str:
     if len(launch.on) > _MOST_NAMES:
         where += f" and {len(launch.on) - _MOST_NAMES} more"
     where = where or "unknown nodes"
+    line = state.lines.get(task)
+    if line is not None and line.owner != task:
+        ahead = state.tasks[line.owner].name
+        return f"{state.tasks[task].name} stands in line behind {ahead}, attempt {launch.attempt}, on {where}."
     verb = "runs" if state.phases[task] == Phase.RUNNING else "is being started"
     ending = f" It is being ended: {state.being_stopped[task]}." if task in state.being_stopped else ""
     return f"{state.tasks[task].name} {verb}, attempt {launch.attempt}, on {where}.{ending}"

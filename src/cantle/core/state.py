@@ -31,12 +31,13 @@ LOSSES_UNTIL_BLAMED = 3
 class StudyState:
     """One study of the run."""
 
-    __slots__ = ("added", "failing", "first_step", "in_progress", "limits")
+    __slots__ = ("added", "digest", "failing", "first_step", "in_progress", "limits")
 
     def __init__(self, added: r.StudyAdded, first_step: int) -> None:
         self.added = added
         self.first_step = first_step
         self.limits: Limits = added.limits
+        self.digest = added.digest
         self.in_progress = 0
         self.failing = False
 
@@ -76,6 +77,7 @@ class State:
         self.queues: list[ReadyQueue] = []
         self._shapes: dict[Shape, int] = {}
 
+        self.promised = 0
         self.tasks: list[Task] = []
         self.phases: list[Phase] = []
         self.blockers: list[int] = []
@@ -111,14 +113,14 @@ class State:
     @property
     def finished(self) -> bool:
         """Nothing runs, and nothing more is to be started."""
-        if self.running:
+        if self.running or len(self.tasks) < self.promised:
             return False
         return bool(self.stopping) or not (self.totals[Phase.WAITING] or self.totals[Phase.READY])
 
     @property
     def succeeded(self) -> bool:
         """Every task is done."""
-        return self.totals[Phase.DONE] == len(self.tasks)
+        return self.totals[Phase.DONE] == len(self.tasks) >= self.promised
 
     def phase(self, task: int) -> Phase:
         """Where the task stands."""
@@ -172,6 +174,7 @@ class State:
     def _study_added(self, record: r.StudyAdded) -> None:
         study = len(self.studies)
         self.studies.append(StudyState(record, len(self.steps)))
+        self.promised += record.tasks
         self._add_steps(record.steps, study)
 
     def _add_steps(self, steps: list[Step], study: int) -> None:
@@ -216,6 +219,7 @@ class State:
         self.version += 1
 
     def _study_changed(self, record: r.StudyChanged) -> None:
+        self.studies[record.study].digest = record.digest
         first_step = len(self.steps)
         self._add_steps(record.steps, record.study)
         for number, row in record.rows.items():
@@ -304,10 +308,12 @@ class State:
         self.version += 1
 
     def _node_lost(self, record: r.NodeLost) -> None:
-        for task in list(self.running_on.pop(record.node, ())):
+        here = list(self.running_on.pop(record.node, ()))
+        outcomes: list[r.Outcome] = ["interrupted" if self.stands_in_line(task) else "lost" for task in here]
+        for task, outcome in zip(here, outcomes, strict=True):
             launch = self.running[task]
             self._leave(task)
-            self._judge(task, r.TaskEnded(record.time, task, launch.attempt, "lost", detail=record.reason))
+            self._judge(task, r.TaskEnded(record.time, task, launch.attempt, outcome, detail=record.reason))
         self.room.lose(record.node)
         self.feasibility_version += 1
         self.version += 1
@@ -349,6 +355,7 @@ class State:
             self._move(record.task, Cause.START)
             self.pids[record.task] = record.pid
             self.launched_at[record.task] = record.time
+            self._dissolve_line(record.task)
 
     def _task_ended(self, record: r.TaskEnded) -> None:
         task = record.task
@@ -418,6 +425,21 @@ class State:
             self.room.give(place, queue.shape.needs)
         queue.slots -= 1
         queue.short_lines.pop(task, None)
+
+    def _dissolve_line(self, owner: int) -> None:
+        """It was told by itself that the owner has started: so it is not over in a moment, and nobody shall wait behind it."""
+        self.queue_of(owner).short_lines.pop(owner, None)
+        line = self.lines.get(owner)
+        if line is not None and line.owner == owner and line.waiting:
+            for task in line.waiting:
+                if task not in self.being_stopped:
+                    self.to_stop.setdefault(task, "interrupted")
+            self.version += 1
+
+    def stands_in_line(self, task: int) -> bool:
+        """Whether the task is launched, but begins only when another one is over."""
+        line = self.lines.get(task)
+        return line is not None and line.owner != task
 
     def _stand_in_line(self, task: int, behind: int, queue: ReadyQueue) -> None:
         line = self.lines.get(behind)

@@ -10,6 +10,7 @@ spreads it out from there is in its command.
 from __future__ import annotations
 
 import os
+import signal
 import time
 
 from cantle.errors import LockedError
@@ -21,6 +22,8 @@ from cantle.runner.frames import Frames, encode, frame
 from cantle.runner.messages import Ack, End, Ended, Key, Leaving, Setup, Start, Started, Up
 from cantle.runner.spool import read_spool
 
+_RUN = b"CANTLE_RUN"
+"""The variable that tells every process of a run which run that is: its directory."""
 _CLOSING_S = 5.0
 """How long `close` waits beyond the grace for what cannot be killed."""
 
@@ -28,7 +31,7 @@ _CLOSING_S = 5.0
 class _Link:
     """One node: the channel to its runner, what waits to be sent there, and what runs there."""
 
-    __slots__ = ("acknowledged", "channel", "frames", "name", "outgoing", "received", "running")
+    __slots__ = ("acknowledged", "channel", "frames", "name", "outgoing", "received", "running", "unsent")
 
     def __init__(self, name: str, channel: Channel) -> None:
         self.name = name
@@ -37,6 +40,7 @@ class _Link:
         self.outgoing: list[bytes] = []
         self.running: set[Key] = set()
         self.received = 0
+        self.unsent: list[Key] = []
         self.acknowledged = 0
 
 
@@ -64,7 +68,7 @@ class ProcessEngine:
         self._directory = directory
         self._home = home
         inherited = os.environb if env is None else {os.fsencode(k): os.fsencode(v) for k, v in env.items()}
-        self._env = dict(inherited)
+        self._env = {**inherited, _RUN: os.fsencode(os.path.abspath(directory))}  # noqa: PTH100
         self._grace_s = grace_s
         self._hide_gpus = hide_gpus
         self._links: dict[int, _Link] = {}
@@ -95,7 +99,8 @@ class ProcessEngine:
         link = self._links.get(index)
         if link is not None:
             self._send(index, link)
-            self._forget(index, link)
+            if index in self._links:  # it may turn out to be gone while we send
+                self._forget(index, link)
 
     def launch(self, launch: Launch, command: Command, walltime_s: float = 0.0, memory_mib: int = 0) -> None:
         """Start the attempt on its places. It is ended when it passes its walltime or its memory (0: no bound)."""
@@ -112,6 +117,7 @@ class ProcessEngine:
             self._unstartable(key, f"its command holds text that is no valid Unicode: {error.object[:80]!a}")
             return
         link.running.add(key)
+        link.unsent.append(key)
         self._where[key] = place.node
 
     def stop(self, stop: Stop) -> None:
@@ -137,6 +143,13 @@ class ProcessEngine:
 
     def close(self) -> None:
         """End everything on all nodes, wait for it within a bound, put what ended into the inbox, let the runners go."""
+        for link in self._links.values():  # what was never settled must not begin: its launch may not be written down
+            if link.unsent:
+                for key in link.unsent:
+                    link.running.discard(key)
+                    self._where.pop(key, None)
+                link.unsent.clear()
+                link.outgoing.clear()
         for key, index in self._where.items():
             self._links[index].outgoing.append(encode(End(key, "interrupted", "the run was closed")))
         self.flush()
@@ -159,6 +172,7 @@ class ProcessEngine:
     def _send(self, index: int, link: _Link) -> None:
         data = frame(link.outgoing) if link.outgoing else b""
         link.outgoing.clear()
+        link.unsent.clear()
         try:
             link.channel.send(data)
         except OSError:
@@ -254,6 +268,35 @@ def await_runners(home: str, timeout_s: float = 15.0) -> None:
                     time.sleep(0.02)
         finally:
             os.close(fd)
+
+
+def end_strays(directory: str, timeout_s: float = 5.0) -> int:
+    """KILL what is left of a run's processes on this machine, and wait until it is gone. Returns how many there were.
+
+    There is something only when a runner was killed together with its conductor. For the holder of the run's lock.
+    """
+    from cantle.runner import processes
+
+    mark = (os.fsencode(os.path.abspath(directory)),)  # noqa: PTH100
+    ours = {os.getpid(), *processes.ancestors()}
+    found: set[int] = set()
+    stop = time.monotonic() + timeout_s
+    while time.monotonic() < stop:
+        left = [
+            pid
+            for name in os.listdir("/proc")
+            if name.isdigit() and (pid := int(name)) not in ours and processes.variables(pid, _RUN) == mark
+        ]
+        if not left:
+            break
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+                found.add(pid)
+            except OSError:  # it has gone, or is not ours to end
+                ours.add(pid)
+        time.sleep(0.02)
+    return len(found)
 
 
 def leftovers(home: str) -> list[TaskEnded]:

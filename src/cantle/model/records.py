@@ -63,7 +63,10 @@ class RunResumed(Record, frozen=True, tag=True):
 
 
 class StudyAdded(Record, frozen=True, tag=True):
-    """A study entered the run. Its tasks follow in `TasksAdded`. `options` are those it was read with, as JSON."""
+    """A study entered the run. Its tasks follow in `TasksAdded`. `options` are those it was read with, as JSON.
+
+    `tasks` is their number: as long as fewer are known, the study has not entered whole.
+    """
 
     name: str
     steps: list[Step]
@@ -73,6 +76,7 @@ class StudyAdded(Record, frozen=True, tag=True):
     source: str = ""
     reader: str = ""
     options: str = ""
+    tasks: int = 0
 
 
 class TasksAdded(Record, frozen=True, tag=True):

@@ -155,7 +155,7 @@ def _worth_showing(rows: list[StepRow]) -> list[StepRow]:
 def _running(state: State, now: float) -> list[str]:
     """The tasks that have been running longest: who starts first stands first in `running`."""
     lines: list[str] = []
-    for task, launch in state.running.items():
+    for task, launch in ((t, la) for t, la in state.running.items() if not state.stands_in_line(t)):
         if len(lines) == MOST_RUNNING:
             lines.append(f"  … {len(state.running) - MOST_RUNNING:,} more")
             break

@@ -10,7 +10,6 @@ from enum import Enum
 from pathlib import Path
 from time import time
 
-from cantle.core.phases import Phase
 from cantle.core.state import State
 from cantle.errors import RequestError
 from cantle.model.records import AnyRecord, RunResumed
@@ -85,7 +84,7 @@ class Run:
             return Condition.DONE
         if state.stopping:
             return Condition.STOPPED
-        return Condition.CANCELED if state.totals[Phase.CANCELED] else Condition.FAILED
+        return Condition.CANCELED if self.exit_code == 3 else Condition.FAILED
 
     @property
     def exit_code(self) -> int:

@@ -1,7 +1,7 @@
 """What becomes of the attempts on a node? They are started, bounded in time and memory, ended, waited for and told.
 
-Reports go up one frame a turn. That an attempt has started is held back for a moment; if it is over by then, its end tells
-both.
+Reports go up one frame a turn. That an attempt has started is told when it has run for a moment; if it is over by then, its
+end tells both.
 """
 
 # Paths stay text: pathlib costs start-up time, and an object per path.
@@ -28,7 +28,7 @@ from .spool import write_spool
 from .wording import duration, how_it_ended
 
 _HOLD_S = 0.02
-"""How long the news of a start may wait for company."""
+"""That an attempt has started is told when it has run for so long. Who is over by then tells both with the end."""
 _HOLD_END_S = 0.003
 """How long the news of an end may, while others stand in line for its place and nobody idles."""
 _ENOUGH_IN_LINE = 2
@@ -55,7 +55,8 @@ class Keeper:
         self._family = Family()
         self._spawner = Spawner(setup)
         self._up: list[bytes] = []
-        self._starts: dict[Key, Started] = {}
+        self._starts: dict[Key, tuple[float, Started]] = {}
+        """Starts that were not told yet, oldest first, each with the time (monotonic) at which it is told."""
         self._urgent = False
         self._hold_until = 0.0
         self._number = 0
@@ -76,8 +77,10 @@ class Keeper:
     def wait_ms(self) -> float | None:
         """How long the loop may sleep, in milliseconds; None: until something happens."""
         first = float("inf")
-        if self._up or self._starts:
+        if self._up:
             first = self._hold_until
+        if self._starts:
+            first = min(first, next(iter(self._starts.values()))[0])
         if self._alarms:
             first = min(first, self._alarms[0][0])
         if self._watched:
@@ -88,7 +91,7 @@ class Keeper:
             first = min(first, self._next_sweep)
         if first == float("inf"):
             return None
-        return max(0.0, (first - time.monotonic()) * 1000 + 0.5)
+        return min(max(0.0, (first - time.monotonic()) * 1000 + 0.5), 3_600_000.0)  # poll takes no more than 24 days
 
     def reap(self) -> None:
         """Wait for all children that have ended, and report the attempts that are over."""
@@ -164,9 +167,15 @@ class Keeper:
     def push(self) -> None:
         """Send what there is to tell, if it is time."""
         self._spawner.unbind()
-        if (self._up or self._starts) and (self._urgent or time.monotonic() >= self._hold_until):
-            self._channel.send(frame([*map(encode, self._starts.values()), *self._up]))
-            self._starts.clear()
+        if not self._up and not self._starts:
+            return
+        now = time.monotonic()
+        told = []
+        while self._starts and (first := next(iter(self._starts.items())))[1][0] <= now:
+            told.append(encode(first[1][1]))
+            del self._starts[first[0]]
+        if told or (self._up and (self._urgent or now >= self._hold_until)):
+            self._channel.send(frame([*told, *self._up]))
             self._up.clear()
             self._urgent = False
 
@@ -239,9 +248,7 @@ class Keeper:
             return False
         attempt = Attempt(start.key, pid, output, start.walltime_s, start.memory_mib, place)
         self._family.add(attempt)
-        if not self._up and not self._starts:
-            self._hold_until = time.monotonic() + _HOLD_S
-        self._starts[start.key] = Started(start.key, time.time(), pid)
+        self._starts[start.key] = (time.monotonic() + _HOLD_S, Started(start.key, time.time(), pid))
         if start.walltime_s > 0:
             self._alarm(attempt, time.monotonic() + start.walltime_s)
         if start.memory_mib > 0:
@@ -255,6 +262,8 @@ class Keeper:
             if due < attempt.due:
                 self._alarm(attempt, due)
             return
+        if attempt.status is None and os.waitid(os.P_PID, attempt.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            return  # it has ended by itself, and the next look at the children tells how
         if attempt.status is None:
             attempt.outcome = outcome
             attempt.detail = detail
@@ -328,7 +337,7 @@ class Keeper:
         self._family.drop(attempt)
         if attempt.memory_mib:
             self._watched.pop(attempt.key, None)
-        untold = self._starts.pop(attempt.key, None)
+        untold = self._starts.pop(attempt.key, (0.0, None))[1]
         self._report(
             Ended(
                 self._next_number(),
@@ -352,7 +361,7 @@ class Keeper:
             self._urgent = True
         else:
             soon = time.monotonic() + _HOLD_END_S
-            self._hold_until = min(self._hold_until, soon) if self._up or self._starts else soon
+            self._hold_until = min(self._hold_until, soon) if self._up else soon
         self._unwritten.append(ended)
         self._up.append(encode(ended))
 

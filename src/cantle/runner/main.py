@@ -30,6 +30,8 @@ def serve(channel: DescriptorChannel) -> None:
         return
     try:
         lock = _lock(setup)
+        if _has_hung_up(channel):
+            return  # the conductor died while we were late: its run may have moved on without us
         keeper = Keeper(channel, setup)
     except OSError as error:
         channel.send(frame([encode(Leaving(f"the runner could not begin: {error}"))]))
@@ -155,6 +157,13 @@ def _first(channel: DescriptorChannel, frames: Frames[Down]) -> tuple[Setup | No
             if not isinstance(first, Setup):
                 raise ValueError(f"the first message must be a Setup, not {type(first).__name__}")
             return first, messages[1:]
+
+
+def _has_hung_up(channel: DescriptorChannel) -> bool:
+    """Whether the conductor has gone, whatever it may have said before."""
+    poll = select.poll()
+    poll.register(channel.fileno(), 0)
+    return any(what & (select.POLLHUP | select.POLLERR) for _, what in poll.poll(0))
 
 
 def _lock(setup: Setup) -> int:

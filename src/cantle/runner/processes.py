@@ -29,6 +29,20 @@ def become_subreaper() -> bool:
         return False
 
 
+def ancestors() -> list[int]:
+    """The parents of this process, up to the first."""
+    found: list[int] = []
+    pid = os.getppid()
+    while pid > 1:
+        found.append(pid)
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                pid = int(file.read().rpartition(b")")[2].split()[1])
+        except OSError:
+            break
+    return found
+
+
 SIGNAL_RECORD = 128
 """Bytes of one signal on a signal descriptor."""
 

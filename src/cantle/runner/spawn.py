@@ -6,7 +6,7 @@ for, the runner does to itself just before, and the child inherits: the working 
 """
 
 # Paths stay text: pathlib costs start-up time, and an object per path.
-# ruff: noqa: PTH103, PTH104, PTH108, PTH112, PTH118
+# ruff: noqa: PTH103, PTH104, PTH108, PTH112, PTH118, PTH119
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ from cantle.model.resources import indexes, list_to_mask
 from . import gpus
 from .messages import Setup, Start
 from .packed import Writer, Writers
-from .processes import current_core
+from .processes import current_core, descendants
 from .wording import last_lines, why_not_started
 
 _OUT_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _SCRIPT_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 _DEFAULT_SIGNALS = (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that the runner, or Python, ignores. Handlers become the default by themselves."""
+
+_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "csh", "tcsh", "fish"})
 
 _STEP_OF_THE_RUNNER = "starting the task"
 
@@ -117,7 +119,7 @@ class Spawner:
             if exact:
                 self.unbind()
             else:
-                self._bind(pid, bound)
+                self._bind(pid, bound, os.path.basename(argv[0]) in _SHELLS)
         except (OSError, ValueError) as error:
             if output is not None:
                 self._give_up(output, fds)
@@ -240,9 +242,15 @@ class Spawner:
             self._on_cores = wanted
         return wanted == bound
 
-    def _bind(self, pid: int, bound: frozenset[int]) -> None:
+    def _bind(self, pid: int, bound: frozenset[int], forks: bool) -> None:
+        """Bind a child from outside, and what it may have forked already: shells do so at once."""
         try:
             os.sched_setaffinity(pid, bound)
+            bound_already = {pid}
+            while forks and (late := [each for each in descendants(pid) if each not in bound_already]):
+                for each in late:  # begun before its parent was bound
+                    bound_already.add(each)
+                    os.sched_setaffinity(each, bound)
         except ProcessLookupError:  # it was that quick
             pass
 

@@ -23,7 +23,7 @@ from cantle.core.decide import Decider
 from cantle.core.phases import Phase
 from cantle.core.state import State
 from cantle.engines.base import Engine
-from cantle.engines.process import await_runners, clear_leftovers, leftovers
+from cantle.engines.process import await_runners, clear_leftovers, end_strays, leftovers
 from cantle.errors import LockedError, MachineError, PluginError, RequestError
 from cantle.model.records import (
     AnyRecord,
@@ -52,6 +52,7 @@ SYNC_S = 0.02
 """Syncs are asked for at most so often: each wakes a thread. The loop turns often enough even when nothing happens."""
 TASKS_PER_RECORD = 1000
 RUNNERS_PATIENCE_S = 15.0
+SAME_SIGNAL_S = 0.3
 
 Observer = Callable[[State], None]
 MakeEngine = Callable[[SelectInbox, Layout, bool], Engine]
@@ -175,9 +176,9 @@ def exit_code(state: State) -> int:
     """0 all done, 3 canceled or stopped, 2 otherwise."""
     if state.succeeded:
         return 0
-    if state.stopping or state.totals[Phase.CANCELED]:
-        return 3
-    return 2
+    if any(study.failing for study in state.studies) and not state.stopping:
+        return 2  # what --fail-fast canceled is not what the user canceled
+    return 3 if state.stopping or state.totals[Phase.CANCELED] else 2
 
 
 def begin(
@@ -191,37 +192,49 @@ def begin(
     lock = ConductorLock(layout.lock, study.name)
     lock.acquire()
     try:
-        _keep(study, layout)
+        _keep(study, layout.study)
         _copy_for_people(study, layout)
         journal = Journal.open_new(layout.journal)
     except BaseException:
         lock.release()
         raise
-    state = State()
-    conductor = Conductor(layout, lock, journal, state, study.work(str(layout.directory)))
-    now = time()
-    uname = os.uname()
-    conductor.record(
-        RunStarted(
-            now, f"{study.name}-{int(now)}-{os.getpid()}", __version__, uname.nodename, os.getpid(), tuple(argv)
-        ),
-        StudyAdded(
-            now,
-            study.name,
-            study.steps,
-            str(layout.directory),
-            limits,
-            study.digest,
-            study.source,
-            reader,
-            options,
-        ),
-        *(
-            TasksAdded(now, first, study.tasks[first : first + TASKS_PER_RECORD])
-            for first in range(0, len(study.tasks), TASKS_PER_RECORD)
-        ),
-    )
+    conductor = Conductor(layout, lock, journal, State(), study.work(str(layout.directory)))
+    try:
+        conductor.record(*_opening(study, layout, reader, limits, options, argv))
+    except BaseException:
+        conductor.close()
+        layout.journal.unlink(missing_ok=True)  # what was never whole shall not be taken for a run
+        raise
     return conductor
+
+
+def _opening(
+    study: Study, layout: Layout, reader: str, limits: Limits, options: str, argv: Sequence[str]
+) -> list[AnyRecord]:
+    """The first records of a run."""
+    now = time()
+    run = RunStarted(
+        now, f"{study.name}-{int(now)}-{os.getpid()}", __version__, os.uname().nodename, os.getpid(), tuple(argv)
+    )
+    added = StudyAdded(
+        now,
+        study.name,
+        study.steps,
+        str(layout.directory),
+        limits,
+        study.digest,
+        study.source,
+        reader,
+        options,
+        len(study.tasks),
+    )
+    return [run, added, *_tasks_from(study, 0, now)]
+
+
+def _tasks_from(study: Study, first: int, now: float) -> Iterator[TasksAdded]:
+    """The study's tasks from this number on, some at a time."""
+    for number in range(first, len(study.tasks), TASKS_PER_RECORD):
+        yield TasksAdded(now, number, study.tasks[number : number + TASKS_PER_RECORD])
 
 
 def resume(
@@ -246,7 +259,9 @@ def resume(
         if not state.studies:
             raise RequestError(f"the run in {layout.directory} ended before its study was written down; begin it anew")
         await_runners(str(layout.nodes), RUNNERS_PATIENCE_S)
-        study = reopen(state.studies[0].added.reader, layout.study)
+        if ended := end_strays(str(layout.directory)):
+            note(f"{ended} processes of the earlier conductor were still there, and were ended")
+        study = _reopened(state, layout, reopen, note)
         _require_same_tasks(state, study, layout)
         difference = _difference(study, changed, layout) if changed is not None else None
         journal = Journal.reopen(layout.journal)
@@ -259,11 +274,15 @@ def resume(
         if forgotten := conductor.requests.discard():
             note(f"{forgotten} requests to the earlier conductor are forgotten")
         now = time()
+        conductor.record(*_tasks_from(study, len(state.tasks), now))
         conductor.record(RunResumed(now, os.uname().nodename, os.getpid(), retry))
         if changed is not None and difference is not None:
-            _keep(changed, layout)
-            conductor.work = changed.work(str(layout.directory))
+            # Kept beside, written down, put into its place: dying in between leaves what the next resume can tell apart.
+            _keep(changed, _beside(layout))
             conductor.record(difference)
+            conductor.journal.wait_synced()
+            _exchange(layout)
+            conductor.work = changed.work(str(layout.directory))
             again = len(difference.tasks)
             note(f"{again:,} of {len(state.tasks):,} tasks have changed; they and what follows from them run again")
     except BaseException:
@@ -290,16 +309,45 @@ def replay(layout: Layout, note: Callable[[str], None] = lambda _: None) -> Stat
     return state
 
 
-def _keep(study: Study, layout: Layout) -> None:
+def _keep(study: Study, folder: Path) -> None:
     try:
+        folder.mkdir(exist_ok=True)
         for name, content in study.keep.items():
-            path = layout.study / name
+            path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             temporary = path.with_name(path.name + ".new")
             temporary.write_bytes(content)
             temporary.replace(path)
     except OSError as error:
-        raise MachineError(f"cannot write {layout.study}: {error.strerror}. Mend that, and begin again.") from error
+        raise MachineError(f"cannot write {folder}: {error.strerror}. Mend that, and begin again.") from error
+
+
+def _beside(layout: Layout) -> Path:
+    """Where the files of a changed study are kept until the change is written down."""
+    return layout.study.with_name("study.new")
+
+
+def _exchange(layout: Layout) -> None:
+    """Put the changed study's files into their place."""
+    from shutil import rmtree
+
+    if layout.study.exists():
+        rmtree(layout.study)
+    _beside(layout).rename(layout.study)
+
+
+def _reopened(state: State, layout: Layout, reopen: Callable[[str, Path], Study], note: Callable[[str], None]) -> Study:
+    """The study as the journal knows it, also when a conductor died while it exchanged the files of a changed one."""
+    known = state.studies[0]
+    if _beside(layout).exists():
+        changed = reopen(known.added.reader, _beside(layout))
+        if changed.digest == known.digest:
+            _exchange(layout)
+            return changed
+    study = reopen(known.added.reader, layout.study)
+    if study.digest != known.digest:
+        note(f"the copy of the study in {layout.study} is not what the run was begun with: was it edited by hand?")
+    return study
 
 
 def _copy_for_people(study: Study, layout: Layout) -> None:
@@ -313,7 +361,10 @@ def _copy_for_people(study: Study, layout: Layout) -> None:
 
 
 def _require_same_tasks(state: State, study: Study, layout: Layout) -> None:
-    if [task.name for task in study.tasks] != [task.name for task in state.tasks]:
+    known = [task.name for task in state.tasks]
+    if [task.name for task in study.tasks[: len(known)]] != known or (
+        len(known) < len(study.tasks) and len(known) >= state.promised
+    ):
         raise RequestError(
             f"the copy of the study in {layout.study} makes other tasks than the run was begun with. "
             "Was it edited by hand? Begin a new run, or put the copy back as it was."
@@ -374,13 +425,20 @@ def _take_in_results(conductor: Conductor, home: str) -> None:
 
 @contextmanager
 def _signals_stop_the_run(inbox: SelectInbox) -> Iterator[None]:
-    """Ctrl-C, TERM and a lost terminal stop the run in order; a second Ctrl-C at once."""
-    caught: list[int] = []
+    """Ctrl-C, TERM and a lost terminal stop the run in order; a second Ctrl-C at once, a third without asking anybody.
+
+    Signals that follow each other at once are one: a closing terminal sends several.
+    """
+    caught: list[float] = []
 
     def stop(number: int, _frame: FrameType | None) -> None:
-        caught.append(number)
-        name = signal.Signals(number).name
-        inbox.put(StopAsked(time(), f"signal {name}", at_once=len(caught) > 1))
+        now = monotonic()
+        if caught and (number != signal.SIGINT or now - caught[-1] < SAME_SIGNAL_S):
+            return
+        caught.append(now)
+        if len(caught) > 2:
+            raise KeyboardInterrupt
+        inbox.put(StopAsked(time(), f"signal {signal.Signals(number).name}", at_once=len(caught) > 1))
 
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:

@@ -48,7 +48,10 @@ class RealWorld:
                 told += self._connect(event)
             elif isinstance(event, NodeLost):
                 self.engine.remove_node(event.node)
-        return told
+                self.allocation.lost(self.state.room.nodes[event.node])
+        # What the allocation says to that belongs to the same moment: nobody shall conclude that no node is to come.
+        answers = self.inbox.wait(0)
+        return told + (self._with_nodes(answers) if answers else [])
 
     def carry_out(self, decision: Decision) -> None:
         """Begin to do it; the engine's answer comes as an event."""

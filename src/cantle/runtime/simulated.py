@@ -65,6 +65,8 @@ class SimulatedWorld:
         self.jitter = jitter
         self.failures = failures
         self.grace_s = grace_s
+        self.tell_starts_after_s = float("inf")
+        """As real runners do, tell of an attempt that it has started when it has run for so long."""
         self._heap: list[tuple[float, int, Event]] = []
         self._ends: dict[tuple[Place, ...], float] = {}
         self._serial = 0
@@ -130,4 +132,6 @@ class SimulatedWorld:
         end = begin + duration
         if len(launch.on) == 1:
             self._ends[launch.on] = end
+            if duration > self.tell_starts_after_s:
+                self.put(TaskStarted(begin + self.tell_starts_after_s, task, attempt))
         self.put(TaskEnded(end, task, attempt, outcome, 1 if outcome == "failed" else 0, started=started))
