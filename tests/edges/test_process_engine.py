@@ -203,8 +203,10 @@ def test_the_last_lines_of_stderr_come_with_a_failure_and_never_more_than_a_few(
         r.launch(3, packed("/bin/bash", "-c", endless))
         details = [r.ended(task).detail for task in range(4)]
     ten = "\n".join(f"line {n}" for n in range(99991, 100001))
-    assert details[0] == details[1] == f"exit code 1\n{ten}"
-    assert details[2] == details[3]
+    assert details[0] == f"exit code 1\n{ten}"
+    told, _, by_hand = details[1].partition("\nrun it again: ")
+    assert told == details[0] and by_hand.startswith("/bin/bash -c 'for i in")
+    assert details[2] == details[3].partition("\nrun it again: ")[0]
     assert 1000 < len(details[2]) < 2200
 
 
@@ -482,3 +484,22 @@ def _descriptors(runner: int) -> list[str]:
 
 def _rss_mib(pid: int) -> float:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def test_what_was_never_settled_never_begins(tmp_path: Path) -> None:
+    """The launch may not be in the journal: a process that began would run a second time in the resumed run."""
+    r = rig(tmp_path)
+    for task in range(20):
+        command = Command(argv=("/bin/sh", "-c", f"echo {task} >> ran"), packed=True)
+        r.engine.launch(Launch(0.0, task, 1, (Place(0, str(task)),)), command)
+    r.close()
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_walltime_of_months_breaks_nothing(tmp_path: Path) -> None:
+    with rig(tmp_path) as r:
+        r.launch(0, packed("/bin/true"), walltime_s=999 * 3600.0)
+        assert r.ended(0).outcome == "done"
+        r.turn(0.3)
+        r.launch(1, packed("/bin/true"))
+        assert r.ended(1).outcome == "done"

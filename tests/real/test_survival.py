@@ -279,3 +279,92 @@ def test_o33_a_damaged_journal_costs_its_damaged_records_and_nothing_else(damage
     assert set(names) == set(range(200))
     assert all(names[task] == 1 for task in readable), "what could be read was not run again"
     assert len(readable) > 20
+
+
+def test_a_dead_runner_costs_its_own_attempts_and_is_replaced(tmp_path: Path) -> None:
+    command = "test {} != 3 || test -e killed || { touch killed; kill -9 $CANTLE_RUNNER; }; sleep 0.1; echo {} >> ran"
+    code, told = cantle("map", command, "--range", "1-8", "--cores", "2", "-o", "out", cwd=tmp_path)
+    assert code == 0, told
+    assert sorted(map(int, (tmp_path / "ran").read_text().split())) == list(range(1, 9))
+
+
+def test_tasks_that_outlived_both_runner_and_conductor_end_before_the_run_goes_on(tmp_path: Path) -> None:
+    conductor = start("map", "echo start {} >> ran; sleep 3; echo end {} >> ran", "1", "-o", "out", cwd=tmp_path)
+    wait_until(lambda: (tmp_path / "ran").exists())
+    runner = int((tmp_path / f"/proc/{conductor.pid}/task/{conductor.pid}/children").read_text().split()[0])
+    os.kill(runner, signal.SIGSTOP)
+    os.kill(conductor.pid, signal.SIGKILL)
+    os.kill(runner, signal.SIGKILL)
+    conductor.communicate()
+    code, told = cantle("resume", "out", cwd=tmp_path)
+    assert code == 0, told
+    assert "were ended" in told
+    assert (tmp_path / "ran").read_text().split("\n")[:-1] == ["start 1", "start 1", "end 1"]
+
+
+def test_a_journal_that_ends_within_its_opening_is_completed_by_resume(tmp_path: Path) -> None:
+    assert cantle("map", "echo {} >> ran", "--range", "1-2500", "-o", "out", "-q", cwd=tmp_path)[0] == 0
+    journal = tmp_path / "out/.cantle/journal.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    for kept in (3, 4):  # up to the study, and up to its first thousand tasks
+        journal.write_bytes(b"".join(lines[:kept]))
+        (tmp_path / "ran").unlink(missing_ok=True)
+        code, told = cantle("wait", "out", cwd=tmp_path)
+        assert code == 1, f"what is not whole is not done: {told}"
+        code, told = cantle("resume", "out", "-q", cwd=tmp_path, timeout=120)
+        assert code == 0, told
+        assert len(set((tmp_path / "ran").read_text().split())) == 2500
+
+
+def test_dying_while_a_changed_study_takes_its_place_loses_nothing(tmp_path: Path) -> None:
+    study = (
+        "description: {name: s, description: d}\nstudy:\n- {name: a, description: d, run: {cmd: 'echo WORD >> ran'}}\n"
+    )
+    study = study.replace("ran", str(tmp_path / "ran"))
+    (tmp_path / "s.yaml").write_text(study.replace("WORD", "old"))
+    assert cantle("run", "s.yaml", "-o", "out", cwd=tmp_path)[0] == 0
+    (tmp_path / "s.yaml").write_text(study.replace("WORD", "new"))
+    dying = (
+        "import os, sys; import cantle.cli.main; import cantle.runtime.conducting as c;"
+        "c._exchange = lambda layout: os._exit(9); cantle.cli.main.main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", dying, "resume", "out", "--study", "s.yaml"], cwd=tmp_path, check=False
+    )
+    assert done.returncode == 9
+    code, told = cantle("resume", "out", cwd=tmp_path)
+    assert code == 0, told
+    assert (tmp_path / "ran").read_text().split() == ["old", "new"]
+
+
+def test_a_run_that_is_all_done_is_left_as_it_is(tmp_path: Path) -> None:
+    assert cantle("map", "true {}", "1", "-o", "out", cwd=tmp_path)[0] == 0
+    journal = (tmp_path / "out/.cantle/journal.jsonl").read_bytes()
+    code, told = cantle("resume", "out", cwd=tmp_path)
+    assert code == 0
+    assert "nothing to go on with" in told
+    assert (tmp_path / "out/.cantle/journal.jsonl").read_bytes() == journal
+
+
+def test_fail_fast_ends_with_the_status_of_a_failure(tmp_path: Path) -> None:
+    command = "test {} != 1 || exit 1; sleep 30"
+    code, told = cantle("map", command, "--range", "1-6", "--cores", "2", "--fail-fast", "-o", "out", cwd=tmp_path)
+    assert code == 2, told
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_standard_descriptors_do_no_harm(closed: str, tmp_path: Path) -> None:
+    line = f"{sys.executable} -m cantle map 'echo {{}} >> ran' 1 2 -o out {closed}"
+    done = subprocess.run(["/bin/bash", "-c", line], cwd=tmp_path, check=False)
+    assert done.returncode == 0
+    assert sorted((tmp_path / "ran").read_text().split()) == ["1", "2"]
+
+
+def test_logs_tell_attempts_apart_however_short_they_were(tmp_path: Path) -> None:
+    run = "{cmd: 'echo attempt $CANTLE_ATTEMPT; test $CANTLE_ATTEMPT = 3', retries: 3}"
+    (tmp_path / "s.yaml").write_text(
+        f"description: {{name: s, description: d}}\nstudy:\n- {{name: 'a b', description: d, run: {run}}}\n"
+    )
+    assert cantle("run", "s.yaml", "-o", "out", cwd=tmp_path)[0] == 0
+    for number in "123":
+        assert cantle("logs", "out", "a b", "--attempt", number, cwd=tmp_path) == (0, f"attempt {number}\n")

@@ -62,7 +62,8 @@ class LocalAllocation:
     """This machine, as one node or as the nodes given.
 
     `cores`, `gpus` and `memory_mib` replace what is found; more cores than there are make logical ones, without binding.
-    `nodes` replaces everything. `physical` counts one core for all its hardware threads. `notes` says, after `open`,
+    `nodes` replaces everything. `physical` counts one core for all its hardware threads. `named` are further
+    countable things, sorted. `notes` says, after `open`,
     what is not as the machine has it.
     """
 
@@ -73,6 +74,7 @@ class LocalAllocation:
         memory_mib: int | None = None,
         nodes: Sequence[Node] | None = None,
         physical: bool = False,
+        named: tuple[tuple[str, int], ...] = (),
     ) -> None:
         for what, number, least in (("cores", cores, 1), ("gpus", gpus, 0), ("memory", memory_mib, 1)):
             if number is not None and number < least:
@@ -82,6 +84,7 @@ class LocalAllocation:
         self._memory_mib = memory_mib
         self._nodes = nodes
         self._physical = physical
+        self._named = named
         self._ready: list[LocalChannel] = []
         self._open: list[LocalChannel] = []
         self._inbox: Inbox | None = None
@@ -151,6 +154,7 @@ class LocalAllocation:
             cores=cores,
             gpus=len(gpu_ids),
             memory_mib=self._memory_mib or found.memory_mib,
+            named=self._named,
             machine=name,
             core_ids=core_ids,
             gpu_ids=gpu_ids,

@@ -51,6 +51,15 @@ class _Help(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, width=min(width, 120) - 2)
 
 
+_WORD = "\0"
+
+
+def _bare(value: Any) -> Any:
+    """The word without its mark."""
+    text = os.fspath(value) if isinstance(value, os.PathLike) else value
+    return type(value)(text[1:]) if isinstance(text, str) and text.startswith(_WORD) else value
+
+
 class Parser(argparse.ArgumentParser):
     """A parser whose errors name the nearest thing that would have been right.
 
@@ -61,9 +70,13 @@ class Parser(argparse.ArgumentParser):
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """The arguments, parsed. Ends the process when they make no sense."""
         words = sys.argv[1:] if args is None else list(args)
-        if "--" not in words:
-            return self.parse_intermixed_args(words, namespace)
-        return super().parse_args(words, namespace)
+        at = words.index("--") if "--" in words else len(words)
+        # After the -- there are only words; so that argparse takes them for such, they begin with what no option does.
+        marked = [*words[:at], *(_WORD + word for word in words[at + 1 :])]
+        parsed = self.parse_intermixed_args(marked, namespace)
+        for name, value in vars(parsed).items():
+            setattr(parsed, name, [_bare(item) for item in value] if isinstance(value, list) else _bare(value))
+        return parsed
 
     def error(self, message: str) -> NoReturn:
         """Tell what is wrong with the command line, and end with the status for that."""
@@ -96,6 +109,14 @@ def at_least(least: float, kind: type[int] | type[float] = int) -> Callable[[str
         return number
 
     return parse
+
+
+def named_amount(text: str) -> tuple[str, int]:
+    """`NAME=N`."""
+    name, equals, number = text.partition("=")
+    if not (name and equals and number.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=N")
+    return name, int(number)
 
 
 def amount(parse: str) -> Callable[[str], float]:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cantle.cli.command import amount, at_least
+from cantle.cli.command import amount, at_least, named_amount
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -35,6 +35,14 @@ def machine_options(parser: ArgumentParser) -> None:
         type=amount("memory_mib"),
         metavar="SIZE",
         help="memory to hand out, as in 16GB (default: what there is)",
+    )
+    group.add_argument(
+        "--resource",
+        action="append",
+        default=[],
+        type=named_amount,
+        metavar="NAME=N",
+        help="so many of a thing that steps ask for under `resources`, licences say; may be repeated",
     )
     group.add_argument(
         "--packer",
@@ -97,7 +105,9 @@ def this_machine(asked: Namespace, errand: Callable[[], None] | None = None) -> 
     from cantle.allocations.local import LocalAllocation
 
     memory = None if asked.memory is None else int(asked.memory)
-    allocation = LocalAllocation(cores=asked.cores, gpus=asked.gpus, memory_mib=memory)
+    allocation = LocalAllocation(
+        cores=asked.cores, gpus=asked.gpus, memory_mib=memory, named=tuple(sorted(asked.resource))
+    )
     allocation.prepare(errand)
 
     from cantle.engines.process import ProcessEngine
@@ -215,7 +225,7 @@ def fresh_directory(wanted: Path | None, parent: Path, name: str, replace: bool)
 
     directory = (wanted.resolve() if wanted else None) or parent / f"{name.replace(' ', '_')}_{stamp()}"
     number = 1
-    while wanted is None and directory.exists():
+    while wanted is None and not _is_made(directory):
         number += 1
         directory = parent / f"{name.replace(' ', '_')}_{stamp()}-{number}"
     layout = Layout(directory)
@@ -223,7 +233,7 @@ def fresh_directory(wanted: Path | None, parent: Path, name: str, replace: bool)
         return layout
     if layout.exists() and (busy := holder(layout.lock)) is not None:
         raise RequestError(f"{directory} belongs to a run that is going on ({busy}); choose another directory with -o")
-    was_a_run = layout.exists() or (directory / "meta" / "study").is_dir()
+    was_a_run = layout.own.is_dir() or (directory / "meta" / "study").is_dir()
     if replace and was_a_run:
         _remove(layout)
         return layout
@@ -236,6 +246,20 @@ def fresh_directory(wanted: Path | None, parent: Path, name: str, replace: bool)
         f"{directory} exists and is not empty, and it is no run's directory, so it is not replaced. "
         "Choose another one with -o"
     )
+
+
+def _is_made(directory: Path) -> bool:
+    """Make the directory; False when somebody has made one of that name, perhaps this very moment."""
+    from cantle.errors import MachineError
+
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        directory.mkdir()
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise MachineError(f"cannot make {directory}: {error.strerror}. Choose another place with -o") from error
+    return True
 
 
 def _remove(layout: Layout) -> None:

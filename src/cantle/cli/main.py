@@ -66,6 +66,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
     """
     if argv is not None:
         sys.exit(_called(argv))
+    _open_what_is_closed()
     if "_ARGCOMPLETE" in os.environ:
         _complete()
     code = _called(sys.argv[1:])
@@ -76,6 +77,16 @@ def main(argv: list[str] | None = None) -> NoReturn:
         except (OSError, ValueError):  # whoever read it has gone
             code = code or 141
     os._exit(code)
+
+
+def _open_what_is_closed() -> None:
+    """Service managers may start us without the standard descriptors; the next file opened would be taken for one of them."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            fd = os.open(os.devnull, os.O_RDWR)  # the lowest free number: this one, as those before are open
+            setattr(sys, name, os.fdopen(fd, mode, closefd=False))
 
 
 def _called(words: list[str]) -> int:
@@ -105,7 +116,10 @@ def _called(words: list[str]) -> int:
     except KeyboardInterrupt:
         print("cantle: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:
+    except OSError as problem:
+        if not isinstance(problem, BrokenPipeError):
+            print(f"cantle: {problem.filename or 'the output'}: {problem.strerror or problem}", file=sys.stderr)
+            return 1
         # Whoever read us has gone: there is nobody to tell, and flushing at exit would only complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 141

@@ -96,6 +96,8 @@ def _map(asked: Namespace) -> int:
     )
     for warning in study.warnings:
         say(f"cantle: warning: {warning}")
+    if not study.tasks:
+        say(f"cantle: warning: {source} gave no values, so there is nothing to run")
     layout = fresh_directory(asked.out, Path.cwd(), study.name, asked.yes)
     limits = limits_of(study, asked.throttle, asked.rlimit, asked.fail_fast)
     return conduct(begin(study, layout, "map", limits, argv=sys.argv), machine, asked)

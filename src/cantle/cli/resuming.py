@@ -52,6 +52,10 @@ def _resume(asked: Namespace) -> int:
         take_over=asked.take_over,
         note=lambda text: say(f"cantle: {text}"),
     )
+    if conductor is None:
+        machine.allocation.close()
+        say(f"cantle: all tasks of the run in {layout.directory} are done; there is nothing to go on with")
+        return 0
     return conduct(conductor, machine, asked)
 
 

@@ -11,6 +11,8 @@ from cantle.core.phases import Phase
 from cantle.core.state import State
 from cantle.report.wording import printable
 
+AGAIN = "run it again: "
+"""How the last line of an end's detail begins when it says what to type: where there is no script that would say it."""
 FAILURES = (Phase.FAILED, Phase.TIMEDOUT)
 _INDENT = "    "
 _OUTCOMES = {
@@ -51,12 +53,15 @@ def failed_tasks(state: State, most: int | None = None) -> list[int]:
 def failure_of(state: State, task: int, directory: Path | str) -> Failure:
     """What is known of the failure. Looks for the task's script on disk."""
     reason, detail = why(state, task)
+    by_hand = detail.pop().removeprefix(AGAIN) if detail and detail[-1].startswith(AGAIN) else ""
     row = state.tasks[task]
     workspace = str(Path(directory, row.workspace)) if row.workspace else ""
     ended = state.ended.get(task)
     packed = ended is not None and bool(ended.output)
     script = None if packed or not workspace else script_in(workspace, row.name)
-    if script is None:
+    if by_hand:
+        again = by_hand
+    elif script is None:
         again = f"cantle logs {typed(directory)} {quoted(row.name)}"
         if ended is None:
             again = f"cantle explain {typed(directory)} {quoted(row.name)}"

@@ -81,7 +81,7 @@ def attempt_of(records: Iterable[AnyRecord], task: int, number: int, known: Atte
         if isinstance(record, TaskStarted) and record.task == task and record.attempt == number:
             known = known._replace(pid=record.pid)
         elif isinstance(record, TaskEnded) and record.task == task and record.attempt == number:
-            known = known._replace(ended=True, output=record.output)
+            known = known._replace(pid=record.pid or known.pid, ended=True, output=record.output)
     return known
 
 
@@ -128,6 +128,8 @@ def _copy(part: Part, done: int, into: BinaryIO) -> int:
                     break
                 into.write(data)
                 copied += len(data)
+    except BrokenPipeError:  # whoever reads has enough
+        raise
     except OSError as error:
         raise RequestError(f"cannot read {part.file}: {error.strerror}") from error
     into.flush()

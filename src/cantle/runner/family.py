@@ -23,13 +23,14 @@ class Attempt:
     """One attempt from its start until its end is reported.
 
     `status` is the leader's wait status, None while it lives. `alone`: its group is known to be empty. `passed_on`: the next
-    in line has its place. `outcome` is set
+    in line has its place. `by_hand`: the directory and the words to run it again, where no script tells them. `outcome` is set
     once somebody decided to end it. `due` is the time (monotonic) at which the next thing happens to it: the walltime
     runs out, or what is left is killed.
     """
 
     __slots__ = (
         "alone",
+        "by_hand",
         "cpu_s",
         "detail",
         "due",
@@ -70,6 +71,7 @@ class Attempt:
         self.alone = False
         self.passed_on = False
         self.reported = False
+        self.by_hand: tuple[str, tuple[str, ...]] | None = None
 
 
 class Family:

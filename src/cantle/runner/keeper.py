@@ -25,7 +25,7 @@ from .frames import encode, frame
 from .messages import Ack, Down, End, Ended, Key, Leaving, Setup, Start, Started
 from .spawn import NotStarted, Spawner
 from .spool import write_spool
-from .wording import duration, how_it_ended
+from .wording import duration, how_it_ended, in_a_shell
 
 _HOLD_S = 0.02
 """That an attempt has started is told when it has run for so long. Who is over by then tells both with the end."""
@@ -248,6 +248,8 @@ class Keeper:
             return False
         attempt = Attempt(start.key, pid, output, start.walltime_s, start.memory_mib, place)
         self._family.add(attempt)
+        if start.command.packed:
+            attempt.by_hand = (start.command.cwd, start.command.argv)
         self._starts[start.key] = (time.monotonic() + _HOLD_S, Started(start.key, time.time(), pid))
         if start.walltime_s > 0:
             self._alarm(attempt, time.monotonic() + start.walltime_s)
@@ -334,6 +336,8 @@ class Keeper:
                 detail = "; ".join(filter(None, (how_it_ended(status), detail)))
             if tail:
                 detail = f"{detail}\n{tail}"
+            if attempt.by_hand is not None:
+                detail = f"{detail}\nrun it again: {in_a_shell(*attempt.by_hand)}"
         self._family.drop(attempt)
         if attempt.memory_mib:
             self._watched.pop(attempt.key, None)

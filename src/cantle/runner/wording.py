@@ -79,3 +79,16 @@ def why_not_started(error: OSError | ValueError, doing: str) -> str:
         ENFILE: "too many open files on this machine",
     }
     return f"{doing}: {words.get(error.errno or 0, error.strerror or str(error))}"
+
+
+def in_a_shell(directory: str, words: tuple[str, ...]) -> str:
+    """What to type to run these words there."""
+    from shlex import join, quote
+
+    command = join(words)
+    if len(command) > _LONGEST_COMMAND:
+        command = f"{command[:_LONGEST_COMMAND]} …"
+    return f"cd {quote(directory)} && {command}" if directory else command
+
+
+_LONGEST_COMMAND = 2000

@@ -245,8 +245,8 @@ def resume(
     retry: bool = True,
     take_over: bool = False,
     note: Callable[[str], None] = lambda _: None,
-) -> Conductor:
-    """Go on with a run where its journal ends.
+) -> Conductor | None:
+    """Go on with a run where its journal ends; None when all of it is done and nothing changed.
 
     `reopen(reader, folder)` makes its study again. `changed` is the study as it reads now, whose changed tasks shall run
     again. `retry`: tasks that failed get a new chance. Raises RequestError when the study does not fit the journal.
@@ -258,6 +258,9 @@ def resume(
         state = replay(layout, note)
         if not state.studies:
             raise RequestError(f"the run in {layout.directory} ended before its study was written down; begin it anew")
+        if state.succeeded and changed is None:
+            lock.release()
+            return None
         await_runners(str(layout.nodes), RUNNERS_PATIENCE_S)
         if ended := end_strays(str(layout.directory)):
             note(f"{ended} processes of the earlier conductor were still there, and were ended")

@@ -13,7 +13,7 @@ def write_scripts(study: Study, layout: Layout) -> int:
     work = study.work(str(directory))
     written = 0
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        layout.own.mkdir(parents=True, exist_ok=True)  # by which a later run knows that it may replace all this
         for number, task in enumerate(study.tasks):
             forms = (False, True) if study.steps[task.step].restartable else (False,)
             for restart in forms:
