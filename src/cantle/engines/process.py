@@ -129,7 +129,7 @@ class ProcessEngine:
             self._links[index].outgoing.append(encode(End(key, stop.outcome, stop.why, grace_s)))
 
     def written(self) -> None:
-        """All events that the engine has put into the inbox so far are on disk: runners may forget them."""
+        """All events that the engine has put into the inbox so far are written down: runners may forget them."""
         for link in self._links.values():
             if link.received > link.acknowledged:
                 link.acknowledged = link.received
