@@ -42,7 +42,7 @@ class Engine(Protocol):
         """Send what has been gathered since the last flush: once a turn of the loop, so that messages go in batches."""
 
     def written(self) -> None:
-        """What the engine has put into the inbox so far is in the journal, though perhaps not on disk: runners may forget it."""
+        """What the engine has put into the inbox so far is in the journal (perhaps not on disk): runners may forget it."""
 
     def close(self) -> None:
         """End everything on all nodes and wait, for a bounded time, until it has ended."""
