@@ -355,7 +355,7 @@ def test_a_run_of_a_moment_draws_nothing(clock: Clock, drawn: list[list[str]]) -
     ran(state, 0)
     watcher.finish(state, 0, Path("/runs/demo"))
     assert drawn == []
-    assert told(stream)[-1] == "demo: all 1 task done in 0.20 s, in /runs/demo"
+    assert told(stream)[-1] == "demo: 1 task done in 0.20 s, in /runs/demo"
 
 
 def test_the_view_shows_steps_running_tasks_cores_the_end_and_failures(

@@ -224,8 +224,10 @@ study:
     assert Counter(ran.read_text().split()) == Counter(["a", "b", "better", "c", "c", "d"])
     file.write_text(study.format(ran=ran, b="better").replace("name: d,", "name: e,"))
     code, told = cantle("resume", "out", "--study", "study.yaml", cwd=tmp_path)
-    assert code == 1
-    assert "other tasks" in told
+    assert code == 0, told
+    assert "3 results of 4 tasks still hold" in told
+    assert Counter(ran.read_text().split()) == Counter(["a", "b", "better", "c", "c", "d", "d"])
+    assert cantle("logs", "out", "c", cwd=tmp_path)[0] == 0, "what was kept can still be looked at"
 
 
 def test_json_tells_each_end_and_a_summary(tmp_path: Path) -> None:
@@ -368,3 +370,24 @@ def test_logs_tell_attempts_apart_however_short_they_were(tmp_path: Path) -> Non
     assert cantle("run", "s.yaml", "-o", "out", cwd=tmp_path)[0] == 0
     for number in "123":
         assert cantle("logs", "out", "a b", "--attempt", number, cwd=tmp_path) == (0, f"attempt {number}\n")
+
+
+def test_an_added_value_runs_what_is_new_and_what_gathers_it_and_keeps_the_rest(tmp_path: Path) -> None:
+    study = """description: {name: grown, description: d}
+study:
+- {name: build, description: d, run: {cmd: 'echo build >> RAN'}}
+- {name: sim, description: d, run: {cmd: 'echo sim.$(P) >> RAN', depends: [build]}}
+- {name: post, description: d, run: {cmd: 'echo post >> RAN', depends: [sim_*]}}
+global.parameters: {P: {values: VALUES, label: P.%%}}
+""".replace("RAN", str(tmp_path / "ran"))
+    file = tmp_path / "study.yaml"
+    file.write_text(study.replace("VALUES", "[1, 2, 3]"))
+    assert cantle("run", "study.yaml", "-o", "out", cwd=tmp_path)[0] == 0
+    file.write_text(study.replace("VALUES", "[2, 3, 4]"))
+    code, told = cantle("resume", "out", "--study", "study.yaml", cwd=tmp_path)
+    assert code == 0, told
+    names = Counter((tmp_path / "ran").read_text().split())
+    assert names == Counter(["build", "sim.1", "sim.2", "sim.3", "post", "sim.4", "post"])
+    code, told = cantle("resume", "out", cwd=tmp_path)
+    assert code == 0
+    assert "nothing to go on with" in told

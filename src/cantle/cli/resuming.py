@@ -20,7 +20,7 @@ def _arguments(parser: ArgumentParser) -> None:
         "--study",
         type=Path,
         metavar="FILE",
-        help="the study as it reads now: tasks whose commands changed run again, with all that follows from them",
+        help="the study as it reads now: what is new or reads differently runs, and what follows from it; the rest is kept",
     )
     parser.add_argument(
         "--keep-failed", action="store_true", help="do not try failed, timed out or canceled tasks again"

@@ -238,7 +238,8 @@ def _explain(asked: Namespace) -> int:
         print(printable(sentence))
     if run.state.phases[number] in FAILURES:
         failure = failure_of(run.state, number, run.directory)
-        print(f"{'Run it again' if failure.again.startswith('cd ') else 'See'}: {failure.again}")
+        if not failure.again.startswith("cantle explain"):
+            print(f"{'Run it again' if failure.again.startswith('cd ') else 'See'}: {failure.again}")
     return 0
 
 

@@ -88,7 +88,7 @@ def failure_lines(failure: Failure) -> Iterator[str]:
     yield f"{printable(failure.name)}: {failure.reason}"
     for line in failure.detail:
         yield f"{_INDENT}| {line}"
-    if failure.workspace and not failure.again.startswith("cd "):
+    if failure.workspace and not failure.again.startswith("cd ") and os.path.isdir(failure.workspace):  # noqa: PTH112
         yield f"{_INDENT}workspace: {typed(failure.workspace)}"
     label = "run it again" if failure.again.startswith("cd ") else "see"
     yield f"{_INDENT}{label}: {failure.again}"

@@ -20,7 +20,8 @@ def summary_lines(
     """The summary, line by line: how it ended, what failed and how to try it by hand, how to go on."""
     name = state.studies[0].added.name if state.studies else "run"
     if exit_code == 0:
-        yield f"{name}: all {count(len(state.tasks), 'task')} done in {duration(seconds)}, in {typed(directory)}"
+        what = f"all {count(len(state.tasks), 'task')}" if len(state.tasks) > 1 else count(len(state.tasks), "task")
+        yield f"{name}: {what} done in {duration(seconds)}, in {typed(directory)}"
         return
     verb = "stopped" if state.stopping else "canceled" if exit_code == 3 else "failed"
     reason = f" ({state.stopping})" if state.stopping else ""

@@ -34,10 +34,10 @@ from cantle.model.records import (
     RunStarted,
     StopAsked,
     StudyAdded,
-    StudyChanged,
     TasksAdded,
 )
-from cantle.model.study import Command, Commands, Limits, Step, Study
+from cantle.model.study import Commands, Limits, Study
+from cantle.runtime.changing import begin_anew_with_what_holds, difference_of, names
 from cantle.runtime.inbox import SelectInbox
 from cantle.runtime.loop import run
 from cantle.runtime.real import RealWorld
@@ -125,6 +125,12 @@ class Conductor:
         finally:
             self.lock.release()
             self.inbox.close()
+
+    def take_up(self, journal: Journal, state: State, study: Study) -> None:
+        """Go on with another journal, which has taken the place of the one before."""
+        self.journal.close()
+        self.journal, self.state = journal, state
+        self.work = study.work(str(self.layout.directory))
 
     def record(self, *records: AnyRecord) -> None:
         """Write records down and apply them: those that come from nowhere but the conductor itself."""
@@ -231,6 +237,13 @@ def _opening(
     return [run, added, *_tasks_from(study, 0, now)]
 
 
+def _opening_again(state: State, study: Study, layout: Layout) -> list[AnyRecord]:
+    """The first records of the same run with another study."""
+    before = state.studies[0]
+    argv = state.run.argv if state.run else ()
+    return _opening(study, layout, before.added.reader, before.limits, before.added.options, argv)
+
+
 def _tasks_from(study: Study, first: int, now: float) -> Iterator[TasksAdded]:
     """The study's tasks from this number on, some at a time."""
     for number in range(first, len(study.tasks), TASKS_PER_RECORD):
@@ -266,7 +279,6 @@ def resume(
             note(f"{ended} processes of the earlier conductor were still there, and were ended")
         study = _reopened(state, layout, reopen, note)
         _require_same_tasks(state, study, layout)
-        difference = _difference(study, changed, layout) if changed is not None else None
         journal = Journal.reopen(layout.journal)
     except BaseException:
         lock.release()
@@ -274,11 +286,23 @@ def resume(
     conductor = Conductor(layout, lock, journal, state, study.work(str(layout.directory)))
     try:
         _take_in_results(conductor, str(layout.nodes))
+        difference = None
+        if changed is not None and names(changed) == names(study):
+            difference = difference_of(study, changed, layout)
+        elif changed is not None:
+            _keep(changed, _beside(layout))
+            kept = begin_anew_with_what_holds(state, study, changed, layout, _opening_again(state, changed, layout))
+            _exchange(layout)
+            note(f"the study has other tasks now: {kept:,} results of {len(changed.tasks):,} tasks still hold")
+            conductor.take_up(Journal.reopen(layout.journal), replay(layout), changed)
         if forgotten := conductor.requests.discard():
             note(f"{forgotten} requests to the earlier conductor are forgotten")
         now = time()
-        conductor.record(*_tasks_from(study, len(state.tasks), now))
+        if changed is None:
+            conductor.record(*_tasks_from(study, len(state.tasks), now))
         conductor.record(RunResumed(now, os.uname().nodename, os.getpid(), retry))
+        if changed is not None:
+            _copy_for_people(changed, layout)
         if changed is not None and difference is not None:
             # Kept beside, written down, put into its place: dying in between leaves what the next resume can tell apart.
             _keep(changed, _beside(layout))
@@ -372,43 +396,6 @@ def _require_same_tasks(state: State, study: Study, layout: Layout) -> None:
             f"the copy of the study in {layout.study} makes other tasks than the run was begun with. "
             "Was it edited by hand? Begin a new run, or put the copy back as it was."
         )
-
-
-def _difference(study: Study, changed: Study, layout: Layout) -> StudyChanged:
-    """What became of a study whose file was edited. Raises RequestError when tasks came or went."""
-    before = [task.name for task in study.tasks]
-    after = [task.name for task in changed.tasks]
-    if before != after:
-        gone = set(before) - set(after)
-        come = set(after) - set(before)
-        what = "; ".join(
-            f"{len(names):,} {verb} ({', '.join(sorted(names)[:3])}{', …' if len(names) > 3 else ''})"
-            for names, verb in ((gone, "gone"), (come, "new"))
-            if names
-        )
-        raise RequestError(
-            f"the study has other tasks now than the run in {layout.directory} was begun with: {what or 'another order'}. "
-            "Its finished part can be kept only while the tasks are the same; begin a new run."
-        )
-    directory = str(layout.directory)
-    old_work, new_work = study.work(directory), changed.work(directory)
-    again = []
-    rows = {}
-    for number, (old, new) in enumerate(zip(study.tasks, changed.tasks, strict=True)):
-        if (old.parents, old.after) != (new.parents, new.after) or (
-            _commands(old_work, number, study.steps[old.step]) != _commands(new_work, number, changed.steps[new.step])
-        ):
-            again.append(number)
-        if old != new or study.steps[old.step] != changed.steps[new.step]:
-            rows[number] = new
-    return StudyChanged(time(), changed.digest, again, changed.steps if rows else [], rows)
-
-
-def _commands(work: Commands, task: int, step: Step) -> list[Command]:
-    forms = [work.command(task, 1, False, (), ())]
-    if step.restartable:
-        forms.append(work.command(task, 1, True, (), ()))
-    return forms
 
 
 def _take_in_results(conductor: Conductor, home: str) -> None:
