@@ -287,7 +287,10 @@ def test_a_dead_runner_costs_its_own_attempts_and_is_replaced(tmp_path: Path) ->
     command = "test {} != 3 || test -e killed || { touch killed; kill -9 $CANTLE_RUNNER; }; sleep 0.1; echo {} >> ran"
     code, told = cantle("map", command, "--range", "1-8", "--cores", "2", "-o", "out", cwd=tmp_path)
     assert code == 0, told
-    assert sorted(map(int, (tmp_path / "ran").read_text().split())) == list(range(1, 9))
+    ran = Counter(map(int, (tmp_path / "ran").read_text().split()))
+    assert set(ran) == set(range(1, 9))
+    # Beside the killer one other may have been at its very end, whose word was lost with the runner.
+    assert sum(ran.values()) <= 9
 
 
 def test_tasks_that_outlived_both_runner_and_conductor_end_before_the_run_goes_on(tmp_path: Path) -> None:
