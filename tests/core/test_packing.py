@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from builders import Job, Story, job, node, nodes
 from cantle.core.decide import Decider
 from cantle.core.packing import best_fit, fewest_runs, find_places, first_fit, spread
+from cantle.core.phases import Phase
 from cantle.core.plan import Plan, Policy
 from cantle.core.queues import ReadyQueue
 from cantle.core.room import Room
-from cantle.model.records import Decision, Refuse, TimePassed
-from cantle.model.resources import Needs, Node, Place, indexes
+from cantle.model.records import Decision, Launch, Refuse, TimePassed
+from cantle.model.resources import Needs, Node, Place, indexes, list_to_mask
 from cantle.model.study import Limits
 from cantle.plugins import find
 from cantle.testing import check_packer
@@ -49,6 +50,19 @@ def test_a_gang_gets_all_or_nothing() -> None:
     assert find_places(room, gang) is None
     room.give(Place(1, "0"), Needs())
     assert find_places(room, gang) == (Place(0, "0-1"), Place(1, "0-1"), Place(2, "0-1"))
+
+
+def test_o15_leftovers_are_never_handed_out_as_less_than_was_asked_for() -> None:
+    story = Story(
+        job("a", cores=2), job("b", cores=2), job("wide", cores=2, nodes=2), job("one", cores=4), on=nodes(2, cores=3)
+    )
+    launched = [r for r in story.decides() if isinstance(r, Launch)]
+    for launch in launched:
+        needs = story.state.step_of(launch.task).needs
+        assert [list_to_mask(place.cores).bit_count() for place in launch.on] == [needs.cores] * needs.nodes
+    assert story.state.phases[story.number_of["one"]] == Phase.FAILED, "four cores that no node has are refused at once"
+    running = {story.state.tasks[launch.task].name for launch in launched}
+    assert running == {"wide"} or running == {"a", "b"}, "of one core left on each node nobody gets a part"
 
 
 def test_a_task_goes_where_the_least_stays_free_so_that_wide_room_stays_whole() -> None:
@@ -255,7 +269,7 @@ def test_a_pass_looks_at_each_shape_once_and_twice_more_per_launch(monkeypatch: 
         assert looks <= 2 * shapes + 3 * launched
 
 
-def test_a_long_queue_costs_no_more_than_a_short_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_o30_a_long_queue_costs_no_more_than_a_short_one(monkeypatch: pytest.MonkeyPatch) -> None:
     story = Story(*(job(f"t{i}") for i in range(3000)), on=[node(cores=1)])
     looks = 0
     head = ReadyQueue.head
