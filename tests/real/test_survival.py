@@ -321,6 +321,25 @@ def test_a_journal_that_ends_within_its_opening_is_completed_by_resume(tmp_path:
         assert len(set((tmp_path / "ran").read_text().split())) == 2500
 
 
+@pytest.mark.parametrize("values", ["[1, 2, 3]", "[1, 2, 3, 4]"])
+def test_an_edited_study_goes_on_from_a_journal_that_ends_within_its_opening(values: str, tmp_path: Path) -> None:
+    study = """description: {name: s, description: d}
+study:
+- {name: sim, description: d, run: {cmd: 'echo $(P) >> RAN'}}
+global.parameters: {P: {values: VALUES, label: P.%%}}
+""".replace("RAN", str(tmp_path / "ran"))
+    file = tmp_path / "s.yaml"
+    file.write_text(study.replace("VALUES", "[1, 2, 3]"))
+    assert cantle("run", "s.yaml", "-o", "out", cwd=tmp_path)[0] == 0
+    journal = tmp_path / "out/.cantle/journal.jsonl"
+    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:3]))
+    (tmp_path / "ran").unlink()
+    file.write_text(study.replace("VALUES", values).replace("echo", "/bin/echo"))
+    code, told = cantle("resume", "out", "--study", "s.yaml", cwd=tmp_path)
+    assert code == 0, told
+    assert sorted((tmp_path / "ran").read_text().split()) == sorted(values.strip("[]").split(", "))
+
+
 def test_dying_while_a_changed_study_takes_its_place_loses_nothing(tmp_path: Path) -> None:
     study = (
         "description: {name: s, description: d}\nstudy:\n- {name: a, description: d, run: {cmd: 'echo WORD >> ran'}}\n"

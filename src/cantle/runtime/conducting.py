@@ -127,8 +127,7 @@ class Conductor:
             self.inbox.close()
 
     def take_up(self, journal: Journal, state: State, study: Study) -> None:
-        """Go on with another journal, which has taken the place of the one before."""
-        self.journal.close()
+        """Go on with another journal, which has taken the place of the one before; that one is closed."""
         self.journal, self.state = journal, state
         self.work = study.work(str(self.layout.directory))
 
@@ -285,6 +284,7 @@ def resume(
         raise
     conductor = Conductor(layout, lock, journal, state, study.work(str(layout.directory)))
     try:
+        conductor.record(*_tasks_from(study, len(state.tasks), time()))
         _take_in_results(conductor, str(layout.nodes))
         difference = None
         if changed is not None and names(changed) == names(study):
@@ -294,12 +294,11 @@ def resume(
             kept = begin_anew_with_what_holds(state, study, changed, layout, _opening_again(state, changed, layout))
             _exchange(layout)
             note(f"the study has other tasks now: {kept:,} results of {len(changed.tasks):,} tasks still hold")
+            conductor.journal.close()
             conductor.take_up(Journal.reopen(layout.journal), replay(layout), changed)
         if forgotten := conductor.requests.discard():
             note(f"{forgotten} requests to the earlier conductor are forgotten")
         now = time()
-        if changed is None:
-            conductor.record(*_tasks_from(study, len(state.tasks), now))
         conductor.record(RunResumed(now, os.uname().nodename, os.getpid(), retry))
         if changed is not None:
             _copy_for_people(changed, layout)
