@@ -36,7 +36,9 @@ def _running_is_what_is_active(state: State) -> None:
     for task, launch in state.running.items():
         _require(launch.task == task and launch.attempt == state.attempts[task], f"attempt of task {task}")
         nodes = {place.node for place in launch.on}
-        whole = not launch.on or len(nodes) == len(launch.on) == state.step_of(task).needs.nodes
+        step = state.step_of(task)
+        allowed = step.widths or (step.needs.nodes,)
+        whole = not launch.on or (len(nodes) == len(launch.on) and len(nodes) in allowed)
         _require(whole, f"task {task} runs on all of its nodes")  # or on unknown ones, where a journal had a gap
         for place in launch.on:
             _require(task in state.running_on.get(place.node, ()), f"task {task} is listed on its node")

@@ -24,11 +24,16 @@ LONGEST_LINE = 16
 
 
 class Shape(msgspec.Struct, frozen=True, gc=False):
-    """What makes tasks interchangeable for the packing: what they need, how urgent they are, and whose they are."""
+    """What makes tasks interchangeable for the packing: what they need, how urgent they are, whose they are, and where.
+
+    `widths`: a choice of numbers of nodes, ascending; empty: `needs.nodes` alone. `partition`: in which they run.
+    """
 
     needs: Needs
     priority: float = 0.0
     study: int = 0
+    widths: tuple[int, ...] = ()
+    partition: str = ""
 
 
 class ReadyQueue:

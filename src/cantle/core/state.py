@@ -179,7 +179,7 @@ class State:
 
     def _add_steps(self, steps: list[Step], study: int) -> None:
         for step in steps:
-            shape = Shape(step.needs, step.priority, study)
+            shape = Shape(step.needs, step.priority, study, step.widths, step.partition)
             number = self._shapes.get(shape)
             if number is None:
                 number = self._shapes[shape] = len(self.queues)

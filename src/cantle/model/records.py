@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from .resources import Node, Place
-from .study import Limits, Step, Task
+from .study import Limits, Slicing, Step, Task
 
 Outcome = Literal["done", "failed", "timeout", "memory", "canceled", "interrupted", "lost", "unstartable"]
 """How an attempt ended.
@@ -77,6 +77,7 @@ class StudyAdded(Record, frozen=True, tag=True):
     reader: str = ""
     options: str = ""
     tasks: int = 0
+    slicing: Slicing | None = None
 
 
 class TasksAdded(Record, frozen=True, tag=True):

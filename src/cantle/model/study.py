@@ -25,6 +25,12 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     `walltime_s` 0 means no limit. `retries` counts further attempts after a failure that is the task's own fault.
     `restartable`: there is a restart command, used after a walltime timeout, up to the run's `rlimit`. `ranks` and
     `cores_per_rank` describe an MPI step (0: not one). `priority` is the user's: higher goes first.
+
+    `widths`: a moldable step may run on any of these numbers of nodes, ascending; then `needs.nodes` is the least of them.
+    Empty: on `needs.nodes` alone. `times_s` are the expected durations on them, in the same order, each 0 where nobody
+    knows; a task's own `estimate_s` speaks of the least width. `streams`: the command runs so many times, each with a share
+    of the work (0: once); the width decides how many of them each node gets. `communicates`: all of them at the same time or
+    none. `partition` names the partition in which the step's tasks run ("": wherever there is room).
     """
 
     name: str
@@ -36,6 +42,33 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     priority: float = 0.0
     ranks: int = 0
     cores_per_rank: int = 1
+    widths: tuple[int, ...] = ()
+    times_s: tuple[float, ...] = ()
+    streams: int = 0
+    communicates: bool = False
+    partition: str = ""
+
+
+class Slice(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A way to divide the nodes: `copies` times side by side into elements of `width` nodes.
+
+    An element takes `share` cores of each of its nodes; 0: the node's cores divided by how many copies may be active.
+    """
+
+    width: int
+    copies: int = 1
+    share: int = 0
+
+
+class Slicing(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a study wants the nodes divided. `streams` is the number of logical streams, the same at every width.
+
+    `max_active` bounds how many copies may be active at once; 0: all of them.
+    """
+
+    slices: tuple[Slice, ...] = ()
+    streams: int = 0
+    max_active: int = 0
 
 
 class Task(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
@@ -113,7 +146,8 @@ class Study(msgspec.Struct):
     needs to make the study again: file name -> content, written into a folder of the run's own, from which the same
     reader's `reopen` reads. `digest` identifies the content: two studies with the same digest make the same tasks and
     commands. `output_parent` is where the study wants its directories to be ("" = where the user stands). `source` names
-    the file it came from, `warnings` are sentences; both are for people.
+    the file it came from, `warnings` are sentences; both are for people. `slicing`: tasks on several nodes run in elements of
+    its slices alone.
     """
 
     name: str
@@ -127,3 +161,4 @@ class Study(msgspec.Struct):
     output_parent: str = ""
     limits: Limits = Limits()
     warnings: list[str] = []
+    slicing: Slicing | None = None

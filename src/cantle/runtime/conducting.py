@@ -232,6 +232,7 @@ def _opening(
         reader,
         options,
         len(study.tasks),
+        study.slicing,
     )
     return [run, added, *_tasks_from(study, 0, now)]
 
