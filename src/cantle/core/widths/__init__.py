@@ -1,1 +1,0 @@
-"""How wide shall a moldable task run, so that the whole workflow ends sooner?"""
