@@ -6,12 +6,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cantle.cli.command import amount, at_least, named_amount
+from cantle.cli.command import amount, at_least, named_amount, wrong
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from cantle.allocations.groups import Group
     from cantle.core.state import State
     from cantle.model.study import Limits, Study
     from cantle.report.progress import Progress
@@ -29,12 +30,17 @@ def machine_options(parser: ArgumentParser) -> None:
         metavar="N",
         help="use so many cores (default: those this process may use); more than exist: tasks are not bound to cores",
     )
+    group.add_argument(
+        "--nodes",
+        metavar="NxCORES[:GPUS]",
+        help="deal this machine out to nodes, as in 8x4 or 2x8,4x2@small; more cores than exist: tasks are not bound",
+    )
     group.add_argument("--gpus", type=at_least(0), metavar="N", help="use so many GPUs (default: those found here)")
     group.add_argument(
         "--memory",
         type=amount("memory_mib"),
         metavar="SIZE",
-        help="memory to hand out, as in 16GB (default: what there is)",
+        help="memory to hand out, as in 16GB (default: what there is); with --nodes each node's",
     )
     group.add_argument(
         "--resource",
@@ -106,7 +112,11 @@ def this_machine(asked: Namespace, errand: Callable[[], None] | None = None) -> 
 
     memory = None if asked.memory is None else int(asked.memory)
     allocation = LocalAllocation(
-        cores=asked.cores, gpus=asked.gpus, memory_mib=memory, named=tuple(sorted(asked.resource))
+        cores=asked.cores,
+        gpus=asked.gpus,
+        memory_mib=memory,
+        named=tuple(sorted(asked.resource)),
+        groups=_groups(asked),
     )
     allocation.prepare(errand)
 
@@ -127,6 +137,16 @@ def this_machine(asked: Namespace, errand: Callable[[], None] | None = None) -> 
             grace_s=grace_s,
         ),
     )
+
+
+def _groups(asked: Namespace) -> Sequence[Group]:
+    if not asked.nodes:
+        return ()
+    if asked.cores is not None:
+        raise wrong("--nodes and --cores exclude each other: --cores N is --nodes 1xN")
+    from cantle.allocations.groups import parse_groups
+
+    return parse_groups(asked.nodes)
 
 
 def conduct(conductor: Conductor, machine: Machine, asked: Namespace) -> int:

@@ -93,7 +93,7 @@ def refuse_what_can_never_run(plan: Plan) -> Iterator[Decision]:
         return
     hopeless = {}
     for number, queue in enumerate(state.queues):
-        why = why_never(state, queue.shape.needs)
+        why = "" if state.studies[queue.shape.study].over else why_never(state, queue.shape.needs)
         if why:
             hopeless[number] = why
     if not hopeless:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from cantle.core.phases import ACTIVE, OVER, UNSUCCESSFUL, Phase
+from cantle.core.phases import ACTIVE, FINAL, OVER, UNSUCCESSFUL, Phase
 from cantle.core.state import State
 from cantle.errors import JournalError
 from cantle.model.records import (
@@ -22,6 +22,7 @@ from cantle.model.records import (
     Refuse,
     Revived,
     StudyChanged,
+    StudyOver,
     TaskEnded,
     TaskStarted,
 )
@@ -44,7 +45,16 @@ def fill_gaps(state: State, record: AnyRecord) -> list[AnyRecord]:
         return [*_before_launch(state, launch), launch]
     if isinstance(record, Refuse) and state.phases[record.task] in ACTIVE:
         return [_interrupted(state, record.task, record.time)]
+    if isinstance(record, StudyOver):
+        return _before_over(state, record)
     return []
+
+
+def _before_over(state: State, record: StudyOver) -> list[AnyRecord]:
+    """What makes all tasks of the study over; nothing proves how they ended, and nobody asks any more."""
+    left = [task for task in state.studies[record.study].tasks if state.phases[task] not in FINAL]
+    ending = [_interrupted(state, task, record.time) for task in left if task in state.running]
+    return [*ending, *(Refuse(record.time, task, MISSING) for task in left)]
 
 
 def _proves_a_launch(state: State, record: TaskStarted | TaskEnded) -> bool:

@@ -29,17 +29,25 @@ LOSSES_UNTIL_BLAMED = 3
 
 
 class StudyState:
-    """One study of the run."""
+    """One study of the run. Its tasks are the `known` ones from `first_task` on."""
 
-    __slots__ = ("added", "digest", "failing", "first_step", "in_progress", "limits")
+    __slots__ = ("added", "digest", "failing", "first_step", "first_task", "in_progress", "known", "limits", "over")
 
     def __init__(self, added: r.StudyAdded, first_step: int) -> None:
         self.added = added
         self.first_step = first_step
         self.limits: Limits = added.limits
         self.digest = added.digest
+        self.first_task = 0
+        self.known = 0
         self.in_progress = 0
         self.failing = False
+        self.over = False
+
+    @property
+    def tasks(self) -> range:
+        """The numbers of its tasks."""
+        return range(self.first_task, self.first_task + self.known)
 
 
 class Line:
@@ -76,6 +84,7 @@ class State:
         self.shape_of_step: list[int] = []
         self.queues: list[ReadyQueue] = []
         self._shapes: dict[Shape, int] = {}
+        self._free_queues: list[int] = []
 
         self.promised = 0
         self.tasks: list[Task] = []
@@ -178,22 +187,38 @@ class State:
         self._add_steps(record.steps, study)
 
     def _add_steps(self, steps: list[Step], study: int) -> None:
+        extra = self.studies[study].added.priority
         for step in steps:
-            shape = Shape(step.needs, step.priority, study, step.widths, step.partition)
+            shape = Shape(step.needs, step.priority + extra, study, step.widths, step.partition)
             number = self._shapes.get(shape)
             if number is None:
-                number = self._shapes[shape] = len(self.queues)
-                self.queues.append(ReadyQueue(shape, self.phases, self.queued))
+                number = self._shapes[shape] = self._new_queue(shape)
             self.steps.append(step)
             self.study_of_step.append(study)
             self.shape_of_step.append(number)
             self.counts.append([0] * len(Phase))
+
+    def _new_queue(self, shape: Shape) -> int:
+        queue = ReadyQueue(shape, self.phases, self.queued)
+        if self._free_queues:
+            number = self._free_queues.pop()
+            self.queues[number] = queue
+        else:
+            number = len(self.queues)
+            self.queues.append(queue)
+        return number
 
     def _tasks_added(self, record: r.TasksAdded) -> None:
         first = record.first
         if first != len(self.tasks):
             raise CantleBug(f"tasks were added from number {first}, but {len(self.tasks)} are known")
         tasks = record.tasks
+        study = self.studies[record.study]
+        if not study.known:
+            study.first_task = first
+        elif first != study.first_task + study.known:
+            raise CantleBug(f"tasks of study {study.added.name} were added after those of another study")
+        study.known += len(tasks)
         self.tasks.extend(tasks)
         n = len(tasks)
         self.phases.extend([Phase.WAITING] * n)
@@ -216,6 +241,30 @@ class State:
                     found.append(number)
         self._recount(range(first, first + n))
         self.feasibility_version += 1
+        self.version += 1
+
+    def _study_over(self, record: r.StudyOver) -> None:
+        study = self.studies[record.study]
+        if not all(self.phases[task] in FINAL for task in study.tasks):
+            raise CantleBug(f"study {study.added.name} is called over, but not all of its tasks are")
+        study.over = True
+        self.promised -= max(0, study.added.tasks - study.known)
+        blank: dict[int, Task] = {}
+        for number in study.tasks:
+            step = self.tasks[number].step
+            row = blank.get(step)
+            if row is None:
+                row = blank[step] = Task("", step)
+            self.tasks[number] = row
+            self.children[number] = None
+            for known in (self.ended, self.cause_of, self.faults, self.restarts, self.losses):
+                known.pop(number, None)
+            self.restart_next.discard(number)
+        for shape in [shape for shape in self._shapes if shape.study == record.study]:
+            number = self._shapes.pop(shape)
+            self.queues[number] = ReadyQueue(shape, self.phases, self.queued)
+            self.short_shapes.pop(number, None)
+            self._free_queues.append(number)
         self.version += 1
 
     def _study_changed(self, record: r.StudyChanged) -> None:
@@ -282,7 +331,10 @@ class State:
         self.version += 1
 
     def _cancel_asked(self, record: r.CancelAsked) -> None:
-        for task in range(len(self.tasks)) if record.tasks is None else record.tasks:
+        concerned: Iterable[int] = range(len(self.tasks)) if record.tasks is None else record.tasks
+        if record.tasks is None and record.study is not None:
+            concerned = self.studies[record.study].tasks
+        for task in concerned:
             phase = self.phases[task]
             if phase in UNSTARTED:
                 self._end(task, Cause.CANCEL, f"canceled{f' by {record.by}' if record.by else ''}")
@@ -456,7 +508,7 @@ class State:
         asked = (self.being_stopped.pop(task, None), self.to_stop.pop(task, None))
         if outcome == "done":
             shape = self.shape_of_step[self.tasks[task].step]
-            self.queues[shape].took(ended.time - self.launched_at[task], self.tasks[task].estimate_s)
+            self.queues[shape].took(ended.time - self.launched_at[task])
             if self.queues[shape].line_length():
                 self.short_shapes[shape] = None
             else:
@@ -516,11 +568,9 @@ class State:
         self._end(task, cause, why)
         if study.limits.fail_fast and not study.failing:
             study.failing = True
-            number = self.studies.index(study)
             name = self.tasks[task].name
-            for other, phase in enumerate(self.phases):
-                if self.study_of_step[self.tasks[other].step] != number:
-                    continue
+            for other in study.tasks:
+                phase = self.phases[other]
                 if phase in UNSTARTED:
                     self._end(other, Cause.SKIP, f"{name} failed, and --fail-fast was given")
                 elif phase in ACTIVE and other not in self.being_stopped:
@@ -605,6 +655,7 @@ class State:
         r.RunResumed: _run_resumed,
         r.StudyAdded: _study_added,
         r.TasksAdded: _tasks_added,
+        r.StudyOver: _study_over,
         r.StudyChanged: _study_changed,
         r.Revived: _revived,
         r.LimitsChanged: _limits_changed,

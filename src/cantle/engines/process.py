@@ -13,13 +13,15 @@ import os
 import signal
 import time
 
+from msgspec.structs import replace
+
 from cantle.errors import LockedError
 from cantle.model.records import Launch, NodeLost, Stop, TaskEnded, TaskStarted
 from cantle.model.resources import Node
 from cantle.model.seams import Channel, Inbox
 from cantle.model.study import Command
 from cantle.runner.frames import Frames, encode, frame
-from cantle.runner.messages import Ack, End, Ended, Key, Leaving, Setup, Start, Started, Up
+from cantle.runner.messages import Ack, Base, BaseOver, End, Ended, Key, Leaving, Setup, Start, Started, Up
 from cantle.runner.spool import read_spool
 
 _RUN = b"CANTLE_RUN"
@@ -31,7 +33,7 @@ _CLOSING_S = 5.0
 class _Link:
     """One node: the channel to its runner, what waits to be sent there, and what runs there."""
 
-    __slots__ = ("acknowledged", "channel", "frames", "name", "outgoing", "received", "running", "unsent")
+    __slots__ = ("acknowledged", "bases", "channel", "frames", "name", "outgoing", "received", "running", "unsent")
 
     def __init__(self, name: str, channel: Channel) -> None:
         self.name = name
@@ -42,6 +44,7 @@ class _Link:
         self.received = 0
         self.unsent: list[Key] = []
         self.acknowledged = 0
+        self.bases: set[int] = set()
 
 
 class ProcessEngine:
@@ -71,6 +74,7 @@ class ProcessEngine:
         self._env = {**inherited, _RUN: os.fsencode(os.path.abspath(directory))}  # noqa: PTH100
         self._grace_s = grace_s
         self._hide_gpus = hide_gpus
+        self._bases: dict[int, Base] = {}
         self._links: dict[int, _Link] = {}
         self._where: dict[Key, int] = {}
         os.makedirs(os.path.join(directory, home), exist_ok=True)
@@ -102,6 +106,23 @@ class ProcessEngine:
             if index in self._links:  # it may turn out to be gone while we send
                 self._forget(index, link)
 
+    def open_base(self, number: int, directory: str, env: dict[bytes, bytes], hide_gpus: bool, first: int) -> None:
+        """Commands with this `base` number start in a directory and environment of their own: another study's.
+
+        Its tasks are told their numbers counted from `first`; packed output lies in its own `home` folder.
+        """
+        env = {**env, _RUN: os.fsencode(os.path.abspath(directory))}  # noqa: PTH100
+        os.makedirs(os.path.join(directory, self._home), exist_ok=True)
+        self._bases[number] = Base(number, directory, env, hide_gpus, self._home, first)
+
+    def close_base(self, number: int) -> None:
+        """All of that base is over."""
+        self._bases.pop(number, None)
+        for link in self._links.values():
+            if number in link.bases:
+                link.bases.discard(number)
+                link.outgoing.append(encode(BaseOver(number)))
+
     def launch(self, launch: Launch, command: Command, walltime_s: float = 0.0, memory_mib: int = 0) -> None:
         """Start the attempt on its places. It is ended when it passes its walltime or its memory (0: no bound)."""
         place = launch.on[0]
@@ -110,6 +131,8 @@ class ProcessEngine:
         if link is None:
             self._unstartable(key, f"node {place.node} is not there any more")
             return
+        if command.base and command.base not in link.bases:
+            self._introduce(link, place.node, command.base)
         start = Start(key, command, place.cores, place.gpus, walltime_s, memory_mib)
         try:
             link.outgoing.append(encode(start))
@@ -158,6 +181,13 @@ class ProcessEngine:
             self._wait(left)
         for index in list(self._links):
             self.remove_node(index)
+
+    def _introduce(self, link: _Link, index: int, number: int) -> None:
+        """Tell the node's runner of a base. Of one that nobody opened the runner says so, for each of its tasks."""
+        base = self._bases.get(number)
+        if base is not None:
+            link.bases.add(number)
+            link.outgoing.append(encode(replace(base, packed=f"{base.packed}/{index}")))
 
     def _wait(self, seconds: float) -> None:
         import select

@@ -65,7 +65,8 @@ class RunResumed(Record, frozen=True, tag=True):
 class StudyAdded(Record, frozen=True, tag=True):
     """A study entered the run. Its tasks follow in `TasksAdded`. `options` are those it was read with, as JSON.
 
-    `tasks` is their number: as long as fewer are known, the study has not entered whole.
+    `tasks` is their number: as long as fewer are known, the study has not entered whole. `priority` is added to that of each
+    of its steps.
     """
 
     name: str
@@ -78,14 +79,27 @@ class StudyAdded(Record, frozen=True, tag=True):
     options: str = ""
     tasks: int = 0
     slicing: Slicing | None = None
+    priority: float = 0.0
 
 
 class TasksAdded(Record, frozen=True, tag=True):
-    """Tasks of a study, numbered on from `first`; their parents' and steps' numbers are the run's as well."""
+    """Tasks of a study, numbered on from `first`; their parents' and steps' numbers are the run's as well.
+
+    All tasks of a study follow each other: no other study's stand between them.
+    """
 
     first: int
     tasks: list[Task]
     study: int = 0
+
+
+class StudyOver(Record, frozen=True, tag=True):
+    """All tasks of the study are over, and nothing is asked about them any more: what is known of them may be forgotten.
+
+    Their phases stay known. What was promised of the study and never came is not waited for.
+    """
+
+    study: int
 
 
 class StudyChanged(Record, frozen=True, tag=True):
@@ -158,10 +172,11 @@ class TaskEnded(Record, frozen=True, tag=True, gc=False):
 
 
 class CancelAsked(Record, frozen=True, tag=True):
-    """Somebody wants these tasks ended for good; None means everything."""
+    """Somebody wants these tasks ended for good; None means everything, or with `study` all of that study."""
 
     tasks: list[int] | None = None
     by: str = ""
+    study: int | None = None
 
 
 class LimitsChanged(Record, frozen=True, tag=True):
@@ -223,6 +238,7 @@ Event: TypeAlias = (
     | RunResumed
     | StudyAdded
     | TasksAdded
+    | StudyOver
     | StudyChanged
     | Revived
     | NodesJoined

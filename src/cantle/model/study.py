@@ -108,7 +108,8 @@ class Command(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     `argv` is run as it stands, never through a shell. `env` is laid over the run's environment; a value None removes the
     variable. Relative paths are relative to the run's directory. `packed`: stdout and stderr go to the few files that all
     such tasks of a slot share, and the record of the attempt says which bytes are its own; otherwise they go to
-    `<output_stem>.<pid>.out` and `.err`, which is how Maestro names them.
+    `<output_stem>.<pid>.out` and `.err`, which is how Maestro names them. `base`: where several studies share the nodes, which
+    of their directories and environments it is that counts (0: the run's own).
     """
 
     argv: tuple[str, ...] = ()
@@ -119,6 +120,7 @@ class Command(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     env: dict[str, str | None] = {}
     output_stem: str = ""
     packed: bool = False
+    base: int = 0
 
 
 class Commands(Protocol):

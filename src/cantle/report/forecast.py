@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import msgspec
 
+from cantle.allocations.groups import parse_groups
 from cantle.core.bounds import area_core_s, critical_path_s
 from cantle.core.decide import Decider
 from cantle.core.phases import Phase
@@ -19,7 +19,6 @@ from cantle.model.study import Limits, Study, Task
 from cantle.runtime.loop import run
 from cantle.runtime.simulated import Fate, SimulatedWorld
 
-_GROUP = re.compile(r"(?:(\d+)x)?(\d+)(?::(\d+))?(?:@([\w.-]+))?")
 _NOTHING_S = 1e-9
 """A duration of nothing; 0 would mean that it is not known."""
 
@@ -112,24 +111,14 @@ def parse_nodes(text: str, study: Study, memory_mib: int | None) -> list[Node]:
     needs = [step.needs for step in study.steps]
     names = sorted({name for need in needs for name, _ in need.named})
     nodes: list[Node] = []
-    for group in text.replace(" ", "").split(","):
-        match = _GROUP.fullmatch(group)
-        if match is None or not int(match[2]):
-            raise RequestError(f"{group!r} is no group of nodes: write COUNTxCORES:GPUS, as in 10x8 or 4x64:8")
-        cores = int(match[2])
-        most = max((need.memory_mib for need in needs), default=0)
-        named = tuple((name, cores * max(dict(need.named).get(name, 0) for need in needs)) for name in names)
-        for _ in range(int(match[1] or 1)):
-            nodes.append(
-                Node(
-                    f"node{len(nodes)}",
-                    cores,
-                    int(match[3] or 0),
-                    most * cores if memory_mib is None else memory_mib,
-                    named,
-                    match[4] or "",
-                )
-            )
+    most = max((need.memory_mib for need in needs), default=0)
+    for group in parse_groups(text):
+        named = tuple((name, group.cores * max(dict(need.named).get(name, 0) for need in needs)) for name in names)
+        memory = most * group.cores if memory_mib is None else memory_mib
+        nodes += [
+            Node(f"node{number}", group.cores, group.gpus or 0, memory, named, group.kind)
+            for number in range(len(nodes), len(nodes) + group.count)
+        ]
     return nodes
 
 

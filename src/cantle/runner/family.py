@@ -168,7 +168,9 @@ class Family:
             return self.leaders[who.session]
         marks = processes.variables(pid, b"CANTLE_RUNNER", b"CANTLE_TASK", b"CANTLE_ATTEMPT")
         if marks is not None and marks[0] == self._mark and marks[1].isdigit() and marks[2].isdigit():
-            owner = self.by_key.get((int(marks[1]), int(marks[2])))
+            first = (processes.variables(pid, b"CANTLE_FIRST") or (b"0",))[0]
+            first = first if first.isdigit() else b"0"
+            owner = self.by_key.get((int(first) + int(marks[1]), int(marks[2])))
             return owner if owner is not None else frozenset()
         return frozenset(self.leaders.values())
 

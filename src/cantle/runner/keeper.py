@@ -16,13 +16,16 @@ from collections import deque
 from heapq import heapify, heappop, heappush
 from resource import RUSAGE_SELF, getrusage
 
+import msgspec
+
 from cantle.model.records import Outcome
 
 from . import processes
 from .channel import DescriptorChannel
 from .family import Attempt, Family, Place, send_to_group
 from .frames import encode, frame
-from .messages import Ack, Down, End, Ended, Key, Leaving, Setup, Start, Started
+from .messages import Ack, Base, BaseOver, Down, End, Ended, Key, Leaving, Setup, Start, Started
+from .packed import Allowance
 from .spawn import NotStarted, Spawner
 from .spool import write_spool
 from .wording import duration, how_it_ended, in_a_shell
@@ -53,7 +56,10 @@ class Keeper:
         self._channel = channel
         self._setup = setup
         self._family = Family()
-        self._spawner = Spawner(setup)
+        self._allowance = Allowance()
+        self._spawner = Spawner(setup, allowance=self._allowance)
+        self._spawners = {0: self._spawner}
+        """By base; `_spawner` is the one that was used last."""
         self._up: list[bytes] = []
         self._starts: dict[Key, tuple[float, Started]] = {}
         """Starts that were not told yet, oldest first, each with the time (monotonic) at which it is told."""
@@ -163,6 +169,12 @@ class Keeper:
             elif attempt is not None:
                 grace_s = message.grace_s if message.grace_s >= 0 else self._setup.grace_s
                 self._end(attempt, message.outcome, message.detail, grace_s)
+        elif type(message) is Base:
+            self._open_base(message)
+        elif type(message) is BaseOver:
+            over = self._spawners.pop(message.number, None)
+            if over is not None:
+                over.writers.close()
 
     def push(self) -> None:
         """Send what there is to tell, if it is time."""
@@ -242,7 +254,7 @@ class Keeper:
 
     def _begin(self, start: Start, place: Place) -> bool:
         try:
-            pid, output = self._spawner.start(start, self._family.alive == 0)
+            pid, output = self._spawner_for(start.command.base).start(start, self._family.alive == 0)
         except NotStarted as error:
             self._report(Ended(self._next_number(), start.key, time.time(), "unstartable", detail=str(error)))
             return False
@@ -256,6 +268,22 @@ class Keeper:
         if start.memory_mib > 0:
             self._watched[start.key] = attempt
         return True
+
+    def _open_base(self, base: Base) -> None:
+        self._spawner.unbind()  # what a spawner finds when it is made, it takes for the runner's own cores
+        setup = msgspec.structs.replace(
+            self._setup, directory=base.directory, env=base.env, hide_gpus=base.hide_gpus, packed=base.packed
+        )
+        self._spawners[base.number] = Spawner(setup, base.first, self._allowance)
+
+    def _spawner_for(self, base: int) -> Spawner:
+        found = self._spawners.get(base)
+        if found is None:
+            raise NotStarted(f"nobody said where the tasks of study {base} are at home")
+        if found is not self._spawner:
+            self._spawner.unbind()
+            self._spawner = found
+        return found
 
     def _end(self, attempt: Attempt, outcome: Outcome, detail: str, grace_s: float) -> None:
         """TERM now, KILL after the grace. Whoever comes second can only shorten the grace."""
@@ -312,7 +340,7 @@ class Keeper:
         writer = attempt.output.writer
         self._tell(attempt)
         if writer is not None:
-            self._spawner.writers.give(writer)
+            writer.owner.give(writer)
         self._vacate(attempt)
         return True
 

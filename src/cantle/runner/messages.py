@@ -1,6 +1,7 @@
 """What do a node's runner and its conductor say to each other?
 
-Frames (`cantle.runner.frames`) of messages. Down go `Setup`, then `Start`, `End` and `Ack`. Up come `Started` and `Ended`,
+Frames (`cantle.runner.frames`) of messages. Down go `Setup`, then `Start`, `End` and `Ack`, and where several studies share
+the node `Base` before the first start of each, `BaseOver` after its last. Up come `Started` and `Ended`,
 numbered so that the conductor can say which results it has written down, and `Leaving` when the runner gives up by itself.
 What has not been acknowledged when the conductor disappears, the runner leaves in a spool file for the one that resumes.
 """
@@ -65,6 +66,26 @@ class Ack(msgspec.Struct, frozen=True, tag=True, array_like=True):
     number: int
 
 
+class Base(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """From now on commands with this `base` number start in a directory and environment of their own.
+
+    Fields as in `Setup`, for that base alone. The tasks of a base are told their numbers counted from `first`.
+    """
+
+    number: int
+    directory: str
+    env: dict[bytes, bytes]
+    hide_gpus: bool = False
+    packed: str = "packed"
+    first: int = 0
+
+
+class BaseOver(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """No more commands with this base will come; all that came are over."""
+
+    number: int
+
+
 class Started(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
     """The attempt's process runs. Of an attempt that ended before this could be told, `Ended` tells it."""
 
@@ -96,5 +117,5 @@ class Leaving(msgspec.Struct, frozen=True, tag=True, array_like=True):
     reason: str
 
 
-Down: TypeAlias = Setup | Start | End | Ack
+Down: TypeAlias = Setup | Start | End | Ack | Base | BaseOver
 Up: TypeAlias = Started | Ended | Leaving

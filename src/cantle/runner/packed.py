@@ -21,9 +21,10 @@ _MOST_OPEN = 200
 class Writer:
     """One pair of files. `start` says from where, `range` and `tail` what an attempt wrote."""
 
-    __slots__ = ("_directory", "_err", "_err_at", "_names", "_out", "_out_at", "kept")
+    __slots__ = ("_directory", "_err", "_err_at", "_names", "_out", "_out_at", "kept", "owner")
 
-    def __init__(self, directory: str, stem: str, kept: bool) -> None:
+    def __init__(self, directory: str, stem: str, kept: bool, owner: Writers) -> None:
+        self.owner = owner
         self._directory = directory
         self._names = (f"{stem}.out", f"{stem}.err")
         self.kept = kept
@@ -74,14 +75,24 @@ class Writer:
             raise
 
 
+class Allowance:
+    """How many more pairs a runner may keep open, of all its writers together."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = _MOST_OPEN
+
+
 class Writers:
-    """All writers of a node. Free ones are used again, so there are as many as attempts at once."""
+    """All writers of a node for one directory. Free ones are used again, so there are as many as attempts at once."""
 
-    __slots__ = ("_directory", "_free", "_made", "_prefix")
+    __slots__ = ("_allowance", "_directory", "_free", "_made", "_prefix")
 
-    def __init__(self, directory: str, prefix: str) -> None:
+    def __init__(self, directory: str, prefix: str, allowance: Allowance | None = None) -> None:
         self._directory = directory
         self._prefix = prefix
+        self._allowance = allowance or Allowance()
         self._free: list[Writer] = []
         self._made = 0
 
@@ -89,10 +100,19 @@ class Writers:
         """A writer for one attempt."""
         if self._free:
             return self._free.pop()
-        writer = Writer(self._directory, f"{self._prefix}.{self._made}", self._made < _MOST_OPEN)
+        kept = self._allowance.left > 0
+        self._allowance.left -= kept
+        writer = Writer(self._directory, f"{self._prefix}.{self._made}", kept, self)
         self._made += 1
         return writer
 
     def give(self, writer: Writer) -> None:
         """The attempt is over and none of its processes is left."""
         self._free.append(writer)
+
+    def close(self) -> None:
+        """Close the files of all writers that are free."""
+        for writer in self._free:
+            writer.close()
+            self._allowance.left += writer.kept
+        self._free.clear()

@@ -17,7 +17,7 @@ from cantle.model.resources import indexes, list_to_mask
 
 from . import gpus
 from .messages import Setup, Start
-from .packed import Writer, Writers
+from .packed import Allowance, Writer, Writers
 from .processes import current_core, descendants
 from .wording import last_lines, why_not_started
 
@@ -64,17 +64,20 @@ class Output:
 
 
 class Spawner:
-    """Starts processes under one setup."""
+    """Starts processes under one setup. Tasks are told their numbers counted from `first`."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, first: int = 0, allowance: Allowance | None = None) -> None:
+        self._first = first
         self._setup = setup
         self._directory = setup.directory
         self._env = dict(setup.env)
         self._env[b"CANTLE_RUNNER"] = b"%d" % os.getpid()
+        if first:
+            self._env[b"CANTLE_FIRST"] = b"%d" % first
         self._amd = bool(setup.gpu_ids) and gpus.machine_is_amd()
         if setup.hide_gpus:
             self._env.update(gpus.hidden())
-        self.writers = Writers(setup.directory, setup.packed)
+        self.writers = Writers(setup.directory, setup.packed, allowance)
         self._programs: dict[tuple[str, bytes], str] = {}
         self._core_sets: dict[str, frozenset[int]] = {}
         self._home_cores = frozenset(os.sched_getaffinity(0)) if setup.core_ids else frozenset[int]()
@@ -148,7 +151,7 @@ class Spawner:
                     env.pop(os.fsencode(name), None)
                 else:
                     env[os.fsencode(name)] = os.fsencode(value)
-        env[b"CANTLE_TASK"] = b"%d" % start.key[0]
+        env[b"CANTLE_TASK"] = b"%d" % (start.key[0] - self._first)
         env[b"CANTLE_ATTEMPT"] = b"%d" % start.key[1]
         env[b"CANTLE_CORES"] = start.cores.encode()
         return env

@@ -1,0 +1,1 @@
+"""How wide shall a moldable task run, so that the whole workflow ends sooner?"""
