@@ -39,7 +39,7 @@ class Shape(msgspec.Struct, frozen=True, gc=False):
 class ReadyQueue:
     """The ready tasks of one shape, most urgent first: by rank, then by number."""
 
-    __slots__ = ("done", "heap", "mean_s", "phases", "queued", "shape", "short_lines", "slots")
+    __slots__ = ("done", "heap", "mean_s", "phases", "queued", "shape", "short_lines", "slots", "told_s", "took_s")
 
     def __init__(self, shape: Shape, phases: list[Phase], queued: bytearray) -> None:
         self.shape = shape
@@ -51,6 +51,10 @@ class ReadyQueue:
         """How long tasks of this shape took, the later ones weighing more; of `done` tasks."""
         self.slots = 0
         """How many attempts own room."""
+        self.told_s = 0.0
+        """What was estimated of the tasks that are done and had an estimate,"""
+        self.took_s = 0.0
+        """and how long these took."""
         self.short_lines: dict[int, None] = {}
         """Those of them behind which more could stand in line."""
 
@@ -81,8 +85,11 @@ class ReadyQueue:
         heapify(self.heap)
         self.queued[task] = 0
 
-    def took(self, seconds: float) -> None:
-        """A task of this shape is done, after so long."""
+    def took(self, seconds: float, told_s: float = 0.0) -> None:
+        """A task of this shape is done, after so long; `told_s` was its estimate, 0 if it had none."""
+        if told_s > 0:
+            self.told_s += told_s
+            self.took_s += seconds
         self.done += 1
         self.mean_s += (seconds - self.mean_s) / min(self.done, 20)
 

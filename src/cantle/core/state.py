@@ -508,7 +508,7 @@ class State:
         asked = (self.being_stopped.pop(task, None), self.to_stop.pop(task, None))
         if outcome == "done":
             shape = self.shape_of_step[self.tasks[task].step]
-            self.queues[shape].took(ended.time - self.launched_at[task])
+            self.queues[shape].took(ended.time - self.launched_at[task], self.tasks[task].estimate_s)
             if self.queues[shape].line_length():
                 self.short_shapes[shape] = None
             else:
