@@ -14,6 +14,7 @@ import msgspec
 from cantle.core.decide import Decider
 from cantle.core.invariants import check
 from cantle.core.phases import Phase
+from cantle.core.room import Room
 from cantle.core.state import State
 from cantle.model.records import (
     AnyRecord,
@@ -35,7 +36,7 @@ from cantle.model.records import (
     TaskStarted,
 )
 from cantle.model.resources import Needs, Node
-from cantle.model.study import Limits, Step, Task
+from cantle.model.study import Limits, PartitionWish, Step, Task
 
 NO_LIMITS = Limits()
 
@@ -52,6 +53,8 @@ class Job(msgspec.Struct, frozen=True):
     restartable: bool = False
     priority: float = 0.0
     walltime_s: float = 0.0
+    partition: str = ""
+    widths: tuple[int, ...] = ()
 
 
 def job(name: str, parents: str = "", after: str = "", **rest: Any) -> Job:
@@ -71,21 +74,31 @@ def nodes(n: int, cores: int = 1, **rest: Any) -> list[Node]:
     return [Node(f"n{i}", cores, **rest) for i in range(n)]
 
 
-def study_records(jobs: Sequence[Job], limits: Limits = NO_LIMITS, time: float = 0.0) -> list[AnyRecord]:
+def study_records(
+    jobs: Sequence[Job], limits: Limits = NO_LIMITS, time: float = 0.0, partitions: tuple[PartitionWish, ...] = ()
+) -> list[AnyRecord]:
     """The records by which a study of these jobs enters a run that has none yet. Steps that are alike are one."""
     numbers = {j.name: i for i, j in enumerate(jobs)}
     steps: dict[Step, int] = {}
     tasks = []
     for j in jobs:
-        step = Step(
-            "step", j.needs, "", j.walltime_s, j.retries, restartable=j.restartable, priority=j.priority
-        )  # one row for people
+        step = Step(  # one row for people
+            "step",
+            j.needs,
+            "",
+            j.walltime_s,
+            j.retries,
+            restartable=j.restartable,
+            priority=j.priority,
+            partition=j.partition,
+            widths=j.widths,
+        )
         index = steps.setdefault(step, len(steps))
         parents = tuple(numbers[p] for p in j.parents)
         tasks.append(Task(j.name, index, parents, j.estimate_s, tuple(numbers[p] for p in j.after)))
     return [
         RunStarted(time, "run", "0", "host", 1),
-        StudyAdded(time, "study", list(steps), limits=limits),
+        StudyAdded(time, "study", list(steps), limits=limits, partitions=partitions),
         TasksAdded(time, 0, tasks),
     ]
 
@@ -107,11 +120,17 @@ class CheckedState(State):
 class Story:
     """A run told record by record. Time passes by one second with each event."""
 
-    def __init__(self, *jobs: Job, on: Iterable[Node] = (), limits: Limits = NO_LIMITS) -> None:
+    def __init__(
+        self,
+        *jobs: Job,
+        on: Iterable[Node] = (),
+        limits: Limits = NO_LIMITS,
+        partitions: tuple[PartitionWish, ...] = (),
+    ) -> None:
         self.state = CheckedState()
         self.decider = Decider()
         self.number_of = {j.name: i for i, j in enumerate(jobs)}
-        for record in study_records(jobs, limits):
+        for record in study_records(jobs, limits, partitions=partitions):
             self.state.apply(record)
         joining = list(on)
         if joining:
@@ -141,7 +160,7 @@ class Story:
 
     def lose(self, name: str, reason: str = "gone") -> None:
         """The last node of that name goes away."""
-        index = max(i for i, n in enumerate(self.state.room.nodes) if n.name == name)
+        index = max(i for i, n in self.state.room.nodes.items() if n.name == name)
         self.happens(NodeLost(self._next(), index, reason))
 
     def start(self, name: str, attempt: int = 0, pid: int = 1) -> None:
@@ -227,7 +246,7 @@ class Story:
         return self.state.running[self.number_of[name]]
 
 
-_LAZY = {"records", "queued", "queues", "studies", "room", "news"}
+_LAZY = {"records", "queued", "queues", "studies", "room", "news", "partitions"}
 
 
 def snapshot(state: State) -> dict[str, Any]:
@@ -247,12 +266,24 @@ def snapshot(state: State) -> dict[str, Any]:
         known[name] = list(known[name])
     known["queues"] = [(queue.shape, queue.ready()) for queue in state.queues]
     known["studies"] = [(s.added, s.first_step, s.limits, s.in_progress, s.failing) for s in state.studies]
-    known["room"] = {
-        k: [dict(x) if isinstance(x, dict) else x for x in v]
-        if isinstance(v, list)
-        else dict(v)
-        if isinstance(v, dict)
-        else v
-        for k, v in vars(state.room).items()
-    }
+    known["homes"] = {home: list(queues) for home, queues in state.homes.items()}
+    known["partitions"] = [
+        [_copied(getattr(partition, name)) for name in partition.__slots__ if name != "room"] + [_room(partition.room)]
+        for partition in state.partitions.all
+    ]
+    known["room"] = _room(state.room)
+    return known
+
+
+def _copied(value: Any) -> Any:
+    return list(value) if isinstance(value, dict) else value
+
+
+def _room(room: Room) -> dict[str, Any]:
+    known: dict[str, Any] = {}
+    for k, v in vars(room).items():
+        if isinstance(v, dict):
+            known[k] = {i: _copied(x) if not isinstance(x, dict) else dict(x) for i, x in v.items()}
+        else:
+            known[k] = list(v) if isinstance(v, list) else v
     return known

@@ -307,7 +307,7 @@ def overlapping(plan: Plan) -> Iterator[Any]:
     """Gives each task the first cores of the first node that is large enough, free or not."""
     for queue in plan.by_urgency():
         task, needs = queue.head(), queue.shape.needs
-        for index, node in enumerate(plan.room.nodes):
+        for index, node in plan.room.nodes.items():
             if task is not None and node.cores >= needs.cores and needs.nodes == 1 and plan.may_launch(queue):
                 yield plan.launch(task, (Place(index, f"0-{needs.cores - 1}"),))
                 break

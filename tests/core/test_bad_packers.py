@@ -139,8 +139,8 @@ BAD: dict[str, tuple[Yields, str]] = {
     "half a node for one alone": (launching("all", Place(0, "1")), "gave it 1 core and 0 GPUs instead of 2 and 0"),
     "cores as numbers": (launching("a", Place(0, 0)), "cannot be written down"),  # type: ignore[arg-type]
     "cores in another notation": (launching("a", Place(0, "0..1")), "not a list of indexes: '0..1'; index lists look"),
-    "no such node": (launching("a", Place(2, "0")), "on node 2; there are only the nodes 0 to 1"),
-    "a node below 0": (launching("a", Place(-1, "0")), "on node -1; there are only the nodes 0 to 1"),
+    "no such node": (launching("a", Place(2, "0")), "on node 2; there are only the nodes 0, 1"),
+    "a node below 0": (launching("a", Place(-1, "0")), "on node -1; there are only the nodes 0, 1"),
     "a stop of what does not run": (
         yielding(Stop(2.0, 1, 1, "canceled")),
         "stopped attempt 1 of a, which does not run",

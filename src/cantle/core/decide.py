@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from cantle.core.packing import best_fit, is_ours
 from cantle.core.phases import UNSTARTED
 from cantle.core.plan import Plan, Policy
-from cantle.core.queues import MOMENT_S
+from cantle.core.queues import MOMENT_S, Shape
 from cantle.core.room import shortage
 from cantle.core.state import State
 from cantle.model.records import Decision, Refuse, Stop
@@ -42,8 +42,15 @@ class Decider:
         plan = Plan(state)
         if state.to_stop:
             yield from stop_what_shall_stop(plan)
+        if state.partitions.living or any(study.added.partitions for study in state.studies):
+            from cantle.core.carving import carve
+
+            yield from carve(state)
         if not state.stopping:
             yield from self.packer(plan)
+            for partition in list(state.partitions.living.values()):
+                if partition.serves and partition.element is None:
+                    yield from self.packer(Plan(state, partition, state.homes.get(partition.name, [])))
             if self.lines and state.short_shapes:
                 yield from let_short_tasks_stand_in_line(plan)
         self._seen = state.version
@@ -93,7 +100,7 @@ def refuse_what_can_never_run(plan: Plan) -> Iterator[Decision]:
         return
     hopeless = {}
     for number, queue in enumerate(state.queues):
-        why = "" if state.studies[queue.shape.study].over else why_never(state, queue.shape.needs)
+        why = "" if state.studies[queue.shape.study].over else why_never_as(state, queue.shape)
         if why:
             hopeless[number] = why
     if not hopeless:
@@ -103,6 +110,15 @@ def refuse_what_can_never_run(plan: Plan) -> Iterator[Decision]:
             verdict = hopeless.get(state.shape_of_step[state.tasks[task].step])
             if verdict and state.phases[task] in UNSTARTED:
                 yield Refuse(state.now, task, verdict)
+
+
+def why_never_as(state: State, shape: Shape) -> str:
+    """Why tasks of this shape can never run with what is there, "" when they can, or when that is not known."""
+    if not shape.partition:
+        return why_never(state, shape.needs)
+    from cantle.core.carving import why_never_in_partition
+
+    return why_never_in_partition(state, shape)
 
 
 def why_never(state: State, needs: Needs) -> str:

@@ -14,10 +14,10 @@ import msgspec
 
 from cantle.core.phases import UNSTARTED, Phase
 from cantle.core.plan import Plan, Policy
-from cantle.core.room import shortage
+from cantle.core.room import Room, shortage
 from cantle.core.state import State
 from cantle.errors import PluginError
-from cantle.model.records import Decision, Launch, Refuse, Stop
+from cantle.model.records import Decision, Launch, Refuse, Stop, TaskDecision
 from cantle.model.resources import Needs, Place, count, list_to_mask
 
 
@@ -43,7 +43,7 @@ def guarded(packer: Policy, name: str = "") -> Policy:
                 raise PluginError(f"{called}: {fault}")
             yield decision
             version = state.version
-        if idle := _left_idle(state):
+        if idle := _left_idle(plan):
             raise PluginError(f"{called}: {idle}")
 
     return watched
@@ -84,7 +84,7 @@ def _next_of(decisions: Iterator[Any], called: str) -> Any:
     return found
 
 
-def _fault_in(decision: Decision, plan: Plan) -> str:
+def _fault_in(decision: TaskDecision, plan: Plan) -> str:
     """Which rule the decision breaks, "" when none."""
     state = plan.state
     try:  # anything may stand in its fields; the journal, too, has to be able to read it again
@@ -122,21 +122,24 @@ def _fault_in_launch(launch: Launch, plan: Plan) -> str:
     if not plan.may_launch(state.queue_of(task)):
         throttle = state.study_of(task).limits.throttle
         return f"it launched {name}, although {count(throttle, 'task')} of its study run and no more may (throttle)"
+    if launch.partition != meant.partition:
+        return f"it launched {name} in partition {launch.partition}, but this pass is of {meant.partition}"
+    if state.shape_of_step[state.tasks[task].step] not in plan.queues:
+        return f"it launched {name}, which runs in another partition"
     needs = state.step_of(task).needs
     if len(launch.on) != needs.nodes:
         return f"it launched {name} on {count(len(launch.on), 'place')}, but it needs {count(needs.nodes, 'node')}"
     if len({place.node for place in launch.on}) != needs.nodes:
         return f"it launched {name} twice on one node, but it needs {count(needs.nodes, 'node')}"
     for place in launch.on:
-        if fault := _fault_in_place(place, needs, state):
+        if fault := _fault_in_place(place, needs, plan.room):
             return f"it launched {name} (which needs {needs}) {fault}"
     return ""
 
 
-def _fault_in_place(place: Place, needs: Needs, state: State) -> str:
-    room = state.room
-    if not 0 <= place.node < len(room.nodes):
-        return f"on node {place.node}; there are only the nodes 0 to {len(room.nodes) - 1}"
+def _fault_in_place(place: Place, needs: Needs, room: Room) -> str:
+    if place.node not in room.nodes:
+        return f"on node {place.node}; there are only the nodes {', '.join(map(str, room.nodes))}"
     node = room.nodes[place.node]
     where = f"on node {place.node}, {node.name}"
     if not room.alive >> place.node & 1:
@@ -148,8 +151,8 @@ def _fault_in_place(place: Place, needs: Needs, state: State) -> str:
     except ValueError as problem:
         return f"{where}: {problem}; index lists look like 0-3,7"
     for what, asked, free, has in (
-        ("core", cores, room.free_cores[place.node], node.cores),
-        ("GPU", gpus, room.free_gpus[place.node], node.gpus),
+        ("core", cores, room.free_cores[place.node], room.capacity[place.node][0].bit_length()),
+        ("GPU", gpus, room.free_gpus[place.node], room.capacity[place.node][1].bit_length()),
     ):
         if asked >> has:
             return f"{where}, and gave it {what} {asked.bit_length() - 1}; the node has {count(has, what)}, from 0 on"
@@ -169,12 +172,15 @@ def _fault_in_place(place: Place, needs: Needs, state: State) -> str:
     return ""
 
 
-def _left_idle(state: State) -> str:
+def _left_idle(plan: Plan) -> str:
     """After a whole pass: nothing runs, nothing is on its way, and yet ready tasks stay where they are, for ever."""
-    ready = state.totals[Phase.READY]
-    if not ready or state.running or state.awaited or state.stopping:
+    state = plan.state
+    if state.running or state.awaited or state.stopping or state.partitions.living:
         return ""
-    name = state.tasks[state.phases.index(Phase.READY)].name
+    waiting = [task for number in plan.queues for task in state.queues[number].ready()]
+    if not waiting:
+        return ""
+    ready, name = len(waiting), state.tasks[min(waiting)].name
     return (
         f"it launches nothing, although nothing runs and {count(ready, 'task')} could ({name}, say); "
         "nothing would ever happen again"

@@ -5,10 +5,13 @@ Costs by tasks and nodes: for tests, which ask after each record, and for a bug 
 
 from __future__ import annotations
 
+from cantle.core.partitions import Partition
 from cantle.core.phases import ACTIVE, FINAL, OVER, UNSTARTED, Phase
+from cantle.core.room import Room
+from cantle.core.standings import Standing
 from cantle.core.state import State
 from cantle.errors import CantleBug
-from cantle.model.resources import list_to_mask
+from cantle.model.resources import Place, list_to_mask
 
 
 def check(state: State) -> None:
@@ -16,6 +19,7 @@ def check(state: State) -> None:
     _counts_agree(state)
     _running_is_what_is_active(state)
     _every_slot_is_accounted_for(state)
+    _partitions_hold_together(state)
     _lines_pass_on_what_their_owner_has(state)
     _blockers_agree(state)
     _ready_tasks_stand_in_their_queue(state)
@@ -51,50 +55,109 @@ def _running_is_what_is_active(state: State) -> None:
 
 
 def _every_slot_is_accounted_for(state: State) -> None:
-    room = state.room
-    owned_cores = [0] * len(room.nodes)
-    owned_gpus = [0] * len(room.nodes)
-    memory = [0] * len(room.nodes)
-    named = [dict(node.named) for node in room.nodes]
+    """Each slot of a room is free, or owned by one task; in the run's room also by one partition."""
+    taken: dict[int, _Taken] = {-1: _Taken(state, state.room)}
+    for partition in state.partitions.living.values():
+        taken[partition.number] = _Taken(state, partition.room)
+        for index in partition.nodes():
+            taken[-1].by_partition(index, partition)
     for task, launch in state.running.items():
         line = state.lines.get(task)
-        if line is not None and line.owner != task:
-            continue
-        needs = state.step_of(task).needs
-        for place in launch.on:
-            cores, gpus = list_to_mask(place.cores), list_to_mask(place.gpus)
-            _require(not owned_cores[place.node] & cores, f"task {task} shares a core of node {place.node}")
-            _require(not owned_gpus[place.node] & gpus, f"task {task} shares a GPU of node {place.node}")
-            _require(cores.bit_count() >= needs.cores, f"task {task} has fewer cores than it needs")
-            _require(gpus.bit_count() >= needs.gpus, f"task {task} has fewer GPUs than it needs")
-            owned_cores[place.node] |= cores
-            owned_gpus[place.node] |= gpus
-            memory[place.node] += needs.memory_mib
-            for name, n in needs.named:
-                named[place.node][name] -= n
-            if needs.whole_nodes:
-                _require(
-                    all(t == task or state.lines.get(t) is line is not None for t in state.running_on[place.node]),
-                    f"task {task} has node {place.node} to itself",
-                )
-    for index, node in enumerate(room.nodes):
-        bit = 1 << index
-        if not room.alive & bit:
-            _require(not owned_cores[index], f"something runs on node {index}, which is gone")
-            listed = [room.untouched, *room.by_cores, *room.by_gpus, *room.of_kind.values()]
-            _require(not any(nodes & bit for nodes in listed), f"node {index} is gone, but still listed")
-            continue
-        _require(room.free_cores[index] ^ owned_cores[index] == (1 << node.cores) - 1, f"cores of node {index}")
-        _require(room.free_gpus[index] ^ owned_gpus[index] == (1 << node.gpus) - 1, f"GPUs of node {index}")
-        _require(room.free_memory[index] + memory[index] == node.memory_mib, f"memory of node {index}")
-        _require(room.free_memory[index] >= 0, f"memory of node {index} is promised twice")
-        _require(room.free_named[index] == named[index], f"named things of node {index}")
-        _require(all(n >= 0 for n in named[index].values()), f"named things of node {index} are promised twice")
-        for counted, free in ((room.by_cores, room.free_cores[index]), (room.by_gpus, room.free_gpus[index])):
-            stands = [n for n, nodes in enumerate(counted) if nodes & bit]
-            _require(stands == [free.bit_count()], f"node {index} stands under {stands}")
-        idle = not owned_cores[index]
-        _require(bool(room.untouched & bit) == idle, f"node {index} is {'idle' if idle else 'in use'}")
+        if line is None or line.owner == task:
+            for place in launch.on:
+                taken[launch.partition].by_task(task, place)
+    for room in taken.values():
+        room.agree()
+
+
+class _Taken:
+    """What of each node of a room is not free, counted anew."""
+
+    def __init__(self, state: State, room: Room) -> None:
+        self.state = state
+        self.room = room
+        self.cores = dict.fromkeys(room.nodes, 0)
+        self.gpus = dict.fromkeys(room.nodes, 0)
+        self.memory = dict.fromkeys(room.nodes, 0)
+        self.named = {index: dict(node.named) for index, node in room.nodes.items()}
+
+    def by_task(self, task: int, place: Place) -> None:
+        """A task owns the place."""
+        needs = self.state.step_of(task).needs
+        cores, gpus = list_to_mask(place.cores), list_to_mask(place.gpus)
+        _require(cores.bit_count() >= needs.cores, f"task {task} has fewer cores than it needs")
+        _require(gpus.bit_count() >= needs.gpus, f"task {task} has fewer GPUs than it needs")
+        self._add(f"task {task}", place.node, cores, gpus, needs.memory_mib, needs.named)
+        if needs.whole_nodes:
+            line = self.state.lines.get(task)
+            here = self.state.running_on[place.node]
+            alone = all(t == task or self.state.lines.get(t) is line is not None for t in here)
+            _require(alone, f"task {task} has node {place.node} to itself")
+
+    def by_partition(self, index: int, partition: Partition) -> None:
+        """A partition owns these slots."""
+        has, node = partition.room.capacity[index], partition.room.nodes[index]
+        self._add(f"partition {partition.name}", index, *has, node.memory_mib, node.named)
+
+    def _add(
+        self, who: str, index: int, cores: int, gpus: int, memory_mib: int, named: tuple[tuple[str, int], ...]
+    ) -> None:
+        _require(bool(self.room.alive >> index & 1), f"{who} has node {index}, which is not there")
+        _require(not self.cores[index] & cores, f"{who} shares a core of node {index}")
+        _require(not self.gpus[index] & gpus, f"{who} shares a GPU of node {index}")
+        self.cores[index] |= cores
+        self.gpus[index] |= gpus
+        self.memory[index] += memory_mib
+        for name, n in named:
+            self.named[index][name] = self.named[index].get(name, 0) - n
+
+    def agree(self) -> None:
+        """What the room says is free is all the rest."""
+        room = self.room
+        for index, node in room.nodes.items():
+            bit = 1 << index
+            if not room.alive & bit:
+                _require(not self.cores[index], f"something runs on node {index}, which is gone")
+                listed = [room.untouched, *room.by_cores, *room.by_gpus, *room.of_kind.values()]
+                _require(not any(nodes & bit for nodes in listed), f"node {index} is gone, but still listed")
+                continue
+            cores, gpus = room.capacity[index]
+            _require(room.free_cores[index] ^ self.cores[index] == cores, f"cores of node {index}")
+            _require(room.free_gpus[index] ^ self.gpus[index] == gpus, f"GPUs of node {index}")
+            _require(room.free_memory[index] + self.memory[index] == node.memory_mib, f"memory of node {index}")
+            _require(room.free_memory[index] >= 0, f"memory of node {index} is promised twice")
+            free = {name: n for name, n in room.free_named[index].items() if n}
+            left = {name: n for name, n in self.named[index].items() if n}
+            _require(free == left, f"named things of node {index}")
+            _require(all(n >= 0 for n in left.values()), f"named things of node {index} are promised twice")
+            for counted, having in ((room.by_cores, room.free_cores[index]), (room.by_gpus, room.free_gpus[index])):
+                stands = [n for n, nodes in enumerate(counted) if nodes & bit]
+                _require(stands == [having.bit_count()], f"node {index} stands under {stands}")
+            idle = not self.cores[index]
+            _require(bool(room.untouched & bit) == idle, f"node {index} is {'idle' if idle else 'in use'}")
+
+
+def _partitions_hold_together(state: State) -> None:
+    of = state.partitions
+    for partition in of.all:
+        name = f"partition {partition.name} ({partition.number})"
+        _require(of.all[partition.number] is partition, f"{name} stands under its number")
+        runs = {task for task, launch in state.running.items() if launch.partition == partition.number}
+        _require(runs == set(partition.running), f"{name} knows what runs in it")
+        _require((of.by_name.get(partition.name) is partition) == (not partition.over), f"{name} is found by its name")
+        living = partition.number in of.living
+        _require(living or (partition.over and not partition.room.alive and not runs), f"{name} left nothing behind")
+        if partition.standing in (Standing.NEW, Standing.PENDING):
+            _require(not runs, f"nothing runs in {name} before it is open")
+        if partition.over:
+            _require(
+                all(t in state.to_stop or t in state.being_stopped for t in runs), f"what runs in {name} is being ended"
+            )
+        for task in runs:
+            shape = state.queue_of(task).shape
+            home = state.homes.get(partition.name, ())
+            ours = state.shape_of_step[state.tasks[task].step] in home or partition.element is not None
+            _require(ours, f"task {task} of {shape.partition or 'no partition'} runs in {name}")
 
 
 def _lines_pass_on_what_their_owner_has(state: State) -> None:

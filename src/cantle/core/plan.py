@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heapreplace
 from typing import TypeAlias
 
+from cantle.core.partitions import Partition
 from cantle.core.queues import ReadyQueue
 from cantle.core.room import Room
 from cantle.core.state import State
@@ -20,11 +21,16 @@ from cantle.model.resources import Place
 
 
 class Plan:
-    """One scheduling pass: the ready tasks by shape, the room that is left, and what may be done."""
+    """One scheduling pass: the ready tasks by shape, the room that is left, and what may be done.
 
-    def __init__(self, state: State) -> None:
+    It speaks of one room: the run's, or that of `partition`. `queues` are the numbers of those whose tasks run there.
+    """
+
+    def __init__(self, state: State, partition: Partition | None = None, queues: list[int] | None = None) -> None:
         self.state = state
-        self.room: Room = state.room
+        self.partition = partition
+        self.room: Room = state.room if partition is None else partition.room
+        self.queues = state.homes[""] if queues is None else queues
 
     def by_urgency(self) -> Iterator[ReadyQueue]:
         """The queues that have a ready head, the most urgent head first.
@@ -33,11 +39,12 @@ class Plan:
         whose head is still the same was passed over and does not come again.
         """
         heads = []
-        for number, queue in enumerate(self.state.queues):
+        queues = self.state.queues
+        for number in self.queues:
+            queue = queues[number]
             if queue.heap and queue.head() is not None:
                 heads.append((queue.key(), number))
         heapify(heads)
-        queues = self.state.queues
         while heads:
             key, number = heads[0]
             queue = queues[number]
@@ -56,7 +63,8 @@ class Plan:
     def launch(self, task: int, on: tuple[Place, ...], why: str = "", behind: int | None = None) -> Launch:
         """The decision to start the task's next attempt on these places; with `behind` when that task gives way."""
         state = self.state
-        return Launch(state.now, task, state.attempts[task] + 1, on, task in state.restart_next, why, behind)
+        where = -1 if self.partition is None else self.partition.number
+        return Launch(state.now, task, state.attempts[task] + 1, on, task in state.restart_next, why, behind, where)
 
 
 Policy: TypeAlias = Callable[[Plan], Iterator[Decision]]

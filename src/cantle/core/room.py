@@ -8,20 +8,27 @@ the same placements, and ten thousand nodes cost no more than their bits.
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from cantle.errors import CantleBug
-from cantle.model.resources import Needs, Node, Place, indexes, list_to_mask, lowest_bits, mask_to_list
+from cantle.model.resources import Needs, Node, Place, Slots, indexes, list_to_mask, lowest_bits, mask_to_list
 
 
 class Room:
-    """The ledger of slots: what the nodes have, and what of it nobody owns."""
+    """The ledger of slots: what the nodes have, and what of it nobody owns.
+
+    The run has one; each partition has one of its own, with what it owns of its nodes. Nodes bear the run's numbers in all of
+    them. `capacity` is what there is of a node in this room when nothing runs, as masks of cores and GPUs.
+    """
 
     def __init__(self) -> None:
-        self.nodes: list[Node] = []
+        self.nodes: dict[int, Node] = {}
         self.alive = 0
-        self.free_cores: list[int] = []
-        self.free_gpus: list[int] = []
-        self.free_memory: list[int] = []
-        self.free_named: list[dict[str, int]] = []
+        self.capacity: dict[int, tuple[int, int]] = {}
+        self.free_cores: dict[int, int] = {}
+        self.free_gpus: dict[int, int] = {}
+        self.free_memory: dict[int, int] = {}
+        self.free_named: dict[int, dict[str, int]] = {}
         self.by_cores: list[int] = [0]
         self.by_gpus: list[int] = [0]
         self.untouched = 0
@@ -32,18 +39,24 @@ class Room:
     def add(self, node: Node) -> int:
         """Take in a node; its number."""
         index = len(self.nodes)
-        bit = 1 << index
-        self.nodes.append(node)
-        self.alive |= bit
-        self.free_cores.append((1 << node.cores) - 1)
-        self.free_gpus.append((1 << node.gpus) - 1)
-        self.free_memory.append(node.memory_mib)
-        self.free_named.append(dict(node.named))
-        _widen(self.by_cores, node.cores)[node.cores] |= bit
-        _widen(self.by_gpus, node.gpus)[node.gpus] |= bit
-        self.untouched |= bit
-        self.of_kind[node.kind] = self.of_kind.get(node.kind, 0) | bit
+        self.nodes[index] = node
+        self._enter(index, (1 << node.cores) - 1, (1 << node.gpus) - 1, node.memory_mib, dict(node.named))
         return index
+
+    def _enter(self, index: int, cores: int, gpus: int, memory_mib: int, named: dict[str, int]) -> None:
+        bit = 1 << index
+        self.alive |= bit
+        self.capacity[index] = (cores, gpus)
+        self.free_cores[index] = cores
+        self.free_gpus[index] = gpus
+        self.free_memory[index] = memory_mib
+        self.free_named[index] = named
+        n_cores, n_gpus = cores.bit_count(), gpus.bit_count()
+        _widen(self.by_cores, n_cores)[n_cores] |= bit
+        _widen(self.by_gpus, n_gpus)[n_gpus] |= bit
+        self.untouched |= bit
+        kind = self.nodes[index].kind
+        self.of_kind[kind] = self.of_kind.get(kind, 0) | bit
 
     def lose(self, index: int) -> None:
         """The node is gone. What runs on it must have been given back before."""
@@ -110,7 +123,86 @@ class Room:
             self.free_memory[index] += needs.memory_mib
         for name, n in needs.named:
             self.free_named[index][name] += n
-        if after.bit_count() == self.nodes[index].cores:
+        if after == self.capacity[index][0]:
+            self.untouched |= bit
+
+    # What partitions do
+
+    def cede(self, slots: Slots) -> None:
+        """The slots, all of them free, leave this room's free ones: they are a partition's. CantleBug if any is not free."""
+        self._shift(slots, leave=True)
+
+    def regain(self, slots: Slots) -> None:
+        """The slots are free here again; nothing happens when their node is gone."""
+        if self.alive >> slots.node & 1:
+            self._shift(slots, leave=False)
+
+    def grow(self, node: Node, slots: Slots) -> None:
+        """These slots belong to this room from now on, and are free in it. For the room of a partition."""
+        index = slots.node
+        cores, gpus = list_to_mask(slots.cores), list_to_mask(slots.gpus)
+        if not self.alive >> index & 1:
+            self.nodes[index] = structs.replace(
+                node, cores=cores.bit_count(), gpus=gpus.bit_count(), memory_mib=slots.memory_mib, named=slots.named
+            )
+            self._enter(index, cores, gpus, slots.memory_mib, dict(slots.named))
+            return
+        self._shift(slots, leave=False)
+        has = self.capacity[index]
+        self.capacity[index] = (has[0] | cores, has[1] | gpus)
+        self._retell(index, 1, slots)
+
+    def shrink(self, slots: Slots) -> None:
+        """These slots, free ones, belong to this room no more; a node of which nothing is left is not in it any more."""
+        index = slots.node
+        self._shift(slots, leave=True)
+        has = self.capacity[index]
+        self.capacity[index] = (has[0] & ~list_to_mask(slots.cores), has[1] & ~list_to_mask(slots.gpus))
+        self._retell(index, -1, slots)
+        if self.capacity[index] == (0, 0):
+            self.lose(index)
+
+    def _retell(self, index: int, sign: int, slots: Slots) -> None:
+        """Say anew what there is of a node whose capacity has changed."""
+        node = self.nodes[index]
+        cores, gpus = self.capacity[index]
+        named = dict(node.named)
+        for name, n in slots.named:
+            named[name] = named.get(name, 0) + sign * n
+        self.nodes[index] = structs.replace(
+            node,
+            cores=cores.bit_count(),
+            gpus=gpus.bit_count(),
+            memory_mib=node.memory_mib + sign * slots.memory_mib,
+            named=tuple(sorted((name, n) for name, n in named.items() if n)),
+        )
+        self.untouched &= ~(1 << index)
+        if self.free_cores[index] == cores:
+            self.untouched |= 1 << index
+
+    def _shift(self, slots: Slots, leave: bool) -> None:
+        index = slots.node
+        bit = 1 << index
+        for text, frees, by_count in (
+            (slots.cores, self.free_cores, self.by_cores),
+            (slots.gpus, self.free_gpus, self.by_gpus),
+        ):
+            mask = list_to_mask(text)
+            before = frees[index]
+            if not self.alive & bit or (mask & ~before if leave else mask & before):
+                raise CantleBug(f"{slots} of node {index} cannot {'leave' if leave else 'enter'} the room")
+            frees[index] = after = before ^ mask
+            by_count[before.bit_count()] &= ~bit
+            _widen(by_count, after.bit_count())[after.bit_count()] |= bit
+        sign = -1 if leave else 1
+        self.free_memory[index] += sign * slots.memory_mib
+        named = self.free_named[index]
+        for name, n in slots.named:
+            named[name] = named.get(name, 0) + sign * n
+        if self.free_memory[index] < 0 or any(n < 0 for n in named.values()):
+            raise CantleBug(f"node {index} has not enough left for {slots}")
+        self.untouched &= ~bit
+        if self.free_cores[index] == self.capacity[index][0]:
             self.untouched |= bit
 
     # What it answers

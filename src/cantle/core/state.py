@@ -13,6 +13,8 @@ from typing import Any, ClassVar, Literal
 
 from msgspec import structs
 
+from cantle.core.partitions import RULES as PARTITION_RULES
+from cantle.core.partitions import Partitions, conductor_gone, let_go, node_lost
 from cantle.core.phases import ACTIVE, FINAL, OVER, UNSTARTED, UNSUCCESSFUL, Cause, Phase, following
 from cantle.core.queues import ReadyQueue, Shape
 from cantle.core.ranks import b_levels
@@ -26,6 +28,10 @@ _CANCELED = frozenset({Phase.CANCELED})
 
 LOSSES_UNTIL_BLAMED = 3
 """So many nodes may go down under a task before the task is taken for the cause."""
+
+
+ELEMENTS_OF = "elements of study {}"
+"""Where the tasks of a sliced study run that take several nodes."""
 
 
 class StudyState:
@@ -77,6 +83,7 @@ class State:
         self.at_once = False
         self.awaited = 0
         self.room = Room()
+        self.partitions = Partitions()
 
         self.studies: list[StudyState] = []
         self.steps: list[Step] = []
@@ -85,6 +92,8 @@ class State:
         self.queues: list[ReadyQueue] = []
         self._shapes: dict[Shape, int] = {}
         self._free_queues: list[int] = []
+        self.homes: dict[str, list[int]] = {"": []}
+        """Queues by where their tasks run: "" for anywhere, a partition's name, or `ELEMENTS_OF` a study."""
 
         self.promised = 0
         self.tasks: list[Task] = []
@@ -124,7 +133,16 @@ class State:
         """Nothing runs, and nothing more is to be started."""
         if self.running or len(self.tasks) < self.promised:
             return False
+        if self.partitions.living and not self.stopping:
+            return False
         return bool(self.stopping) or not (self.totals[Phase.WAITING] or self.totals[Phase.READY])
+
+    @property
+    def unfinished(self) -> bool:
+        """Tasks are left that are not over, or more of them are to come."""
+        totals = self.totals
+        left = totals[Phase.WAITING] + totals[Phase.READY] + totals[Phase.LAUNCHED] + totals[Phase.RUNNING]
+        return bool(left) or len(self.tasks) < self.promised
 
     @property
     def succeeded(self) -> bool:
@@ -171,6 +189,7 @@ class State:
         for task in list(self.running):
             self._leave(task)
             self._send_back(task)
+        conductor_gone(self)
         for index in range(len(self.room.nodes)):
             self.room.lose(index)
         for study in self.studies:
@@ -193,6 +212,7 @@ class State:
             number = self._shapes.get(shape)
             if number is None:
                 number = self._shapes[shape] = self._new_queue(shape)
+                self.homes.setdefault(self._home(shape), []).append(number)
             self.steps.append(step)
             self.study_of_step.append(study)
             self.shape_of_step.append(number)
@@ -207,6 +227,12 @@ class State:
             number = len(self.queues)
             self.queues.append(queue)
         return number
+
+    def _home(self, shape: Shape) -> str:
+        slicing = self.studies[shape.study].added.slicing
+        if not shape.partition and slicing is not None and slicing.slices and (shape.widths or shape.needs.nodes > 1):
+            return ELEMENTS_OF.format(shape.study)
+        return shape.partition
 
     def _tasks_added(self, record: r.TasksAdded) -> None:
         first = record.first
@@ -262,6 +288,7 @@ class State:
             self.restart_next.discard(number)
         for shape in [shape for shape in self._shapes if shape.study == record.study]:
             number = self._shapes.pop(shape)
+            self.homes[self._home(shape)].remove(number)
             self.queues[number] = ReadyQueue(shape, self.phases, self.queued)
             self.short_shapes.pop(number, None)
             self._free_queues.append(number)
@@ -366,6 +393,7 @@ class State:
             launch = self.running[task]
             self._leave(task)
             self._judge(task, r.TaskEnded(record.time, task, launch.attempt, outcome, detail=record.reason))
+        node_lost(self, record.node, record.reason)
         self.room.lose(record.node)
         self.feasibility_version += 1
         self.version += 1
@@ -382,11 +410,14 @@ class State:
         self.attempts[task] = record.attempt
         self.launched_at[task] = record.time
         self.running[task] = record
+        if record.partition >= 0:
+            self.partitions.all[record.partition].running[task] = None
         ahead = None if record.behind is None else self.running.get(record.behind)
         if ahead is None or ahead.on != record.on:
             needs = queue.shape.needs
+            room = self.room if record.partition < 0 else self.partitions.all[record.partition].room
             for place in record.on:
-                self.room.take(place, needs)
+                room.take(place, needs)
             queue.slots += 1
             if needs.nodes == 1:
                 queue.short_lines[task] = None
@@ -417,6 +448,8 @@ class State:
                 self.launched_at[task] = record.started
                 self.pids[task] = record.pid
             self._leave(task)
+            if launch.partition >= 0 and record.outcome == "done":
+                self.partitions.failures.pop(self.partitions.all[launch.partition].name, None)
             self._judge(task, record)
             self.version += 1
 
@@ -467,14 +500,24 @@ class State:
             found = self.running_on.get(place.node)
             if found is not None:
                 found.pop(task, None)
+        if launch.partition >= 0:
+            self._leave_partition(task, launch.partition)
         self.studies[self.study_of_step[step]].in_progress -= 1
         self.ended_at[task] = self.now
         if launch.restart:
             self.restart_next.add(task)  # what ended by nobody's fault is tried again as it was
 
+    def _leave_partition(self, task: int, number: int) -> None:
+        partition = self.partitions.all[number]
+        partition.running.pop(task, None)
+        if not partition.running:
+            partition.idle_since = self.now
+            let_go(self, partition)
+
     def _give_back(self, task: int, launch: r.Launch, queue: ReadyQueue) -> None:
+        room = self.room if launch.partition < 0 else self.partitions.all[launch.partition].room
         for place in launch.on:
-            self.room.give(place, queue.shape.needs)
+            room.give(place, queue.shape.needs)
         queue.slots -= 1
         queue.short_lines.pop(task, None)
 
@@ -648,7 +691,7 @@ class State:
 
     def nodes_alive(self) -> list[Node]:
         """The nodes that are there now."""
-        return [node for index, node in enumerate(self.room.nodes) if self.room.alive >> index & 1]
+        return [node for index, node in self.room.nodes.items() if self.room.alive >> index & 1]
 
     _RULES: ClassVar[dict[type, Callable[[State, Any], None]]] = {
         r.RunStarted: _run_started,
@@ -670,4 +713,5 @@ class State:
         r.TaskEnded: _task_ended,
         r.Stop: _stop,
         r.Refuse: _refuse,
+        **PARTITION_RULES,
     }

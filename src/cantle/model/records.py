@@ -14,8 +14,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from .resources import Node, Place
-from .study import Limits, Slicing, Step, Task
+from .resources import Node, Place, Slots
+from .study import Limits, PartitionWish, Slicing, Step, Task
 
 Outcome = Literal["done", "failed", "timeout", "memory", "canceled", "interrupted", "lost", "unstartable"]
 """How an attempt ended.
@@ -80,6 +80,7 @@ class StudyAdded(Record, frozen=True, tag=True):
     tasks: int = 0
     slicing: Slicing | None = None
     priority: float = 0.0
+    partitions: tuple[PartitionWish, ...] = ()
 
 
 class TasksAdded(Record, frozen=True, tag=True):
@@ -193,6 +194,55 @@ class StopAsked(Record, frozen=True, tag=True):
     at_once: bool = False
 
 
+class PartitionAsked(Record, frozen=True, tag=True):
+    """Somebody wants a partition. Partitions are numbered by the order in which they were asked for."""
+
+    wish: PartitionWish
+    study: int = -1
+    by: str = ""
+
+
+class PartitionResizeAsked(Record, frozen=True, tag=True):
+    """Somebody wants the living partition of this name on so many nodes."""
+
+    name: str
+    width: int
+    by: str = ""
+
+
+class PartitionDrainAsked(Record, frozen=True, tag=True):
+    """Nothing more shall begin in the living partition of this name; when it is empty it is closed."""
+
+    name: str
+    by: str = ""
+
+
+class PartitionCancelAsked(Record, frozen=True, tag=True):
+    """The living partition of this name shall end now; its tasks return to their queue."""
+
+    name: str
+    by: str = ""
+
+
+class PartitionStarted(Record, frozen=True, tag=True):
+    """The partition's agent is alive: tasks may run there."""
+
+    partition: int
+
+
+class PartitionFailed(Record, frozen=True, tag=True):
+    """The partition's agent did not start, or went away."""
+
+    partition: int
+    reason: str = ""
+
+
+class PartitionEnded(Record, frozen=True, tag=True):
+    """The partition's agent is gone, as it was told to: the slots are free."""
+
+    partition: int
+
+
 class TimePassed(Record, frozen=True, tag=True):
     """Nothing happened, but it is later now."""
 
@@ -205,7 +255,7 @@ class Launch(Record, frozen=True, tag=True, gc=False):
 
     With `behind`, the places belong to that task now, and pass to this one when it is over: the attempt stands in line
     there, so that a short task need not wait until the end of the one before has been heard and answered. (If that task is
-    no longer there, the places are this one's at once.)
+    no longer there, the places are this one's at once.) The places belong to the partition of that number, below 0 to none.
     """
 
     task: int
@@ -214,6 +264,7 @@ class Launch(Record, frozen=True, tag=True, gc=False):
     restart: bool = False
     why: str = ""
     behind: int | None = None
+    partition: int = -1
 
 
 class Stop(Record, frozen=True, tag=True):
@@ -233,6 +284,62 @@ class Refuse(Record, frozen=True, tag=True):
     why: str
 
 
+class RequestPartition(Record, frozen=True, tag=True):
+    """The run itself wants a partition: one that its study declares, or an element of one of its slices.
+
+    `element` tells which: the number of the slice, of its copy, and of the element in the copy.
+    """
+
+    wish: PartitionWish
+    study: int
+    element: tuple[int, int, int] | None = None
+    why: str = ""
+
+
+class AdmitPartition(Record, frozen=True, tag=True):
+    """There can be such a partition: it waits for its slots."""
+
+    partition: int
+
+
+class RefusePartition(Record, frozen=True, tag=True):
+    """There can never be such a partition here."""
+
+    partition: int
+    why: str
+
+
+class GrowPartition(Record, frozen=True, tag=True):
+    """These free slots belong to the partition from now on. One that waits gathers them until it has what it wants."""
+
+    partition: int
+    slots: tuple[Slots, ...]
+    why: str = ""
+
+
+class ShrinkPartition(Record, frozen=True, tag=True):
+    """The partition gives these slots back; nothing of it runs on them."""
+
+    partition: int
+    slots: tuple[Slots, ...]
+    why: str = ""
+
+
+class OpenPartition(Record, frozen=True, tag=True):
+    """The partition has all its slots: start its agent."""
+
+    partition: int
+    why: str = ""
+
+
+class ClosePartition(Record, frozen=True, tag=True):
+    """End the partition's agent. Nothing runs there any more, or what does is stopped first."""
+
+    partition: int
+    outcome: Literal["done", "canceled"]
+    why: str = ""
+
+
 Event: TypeAlias = (
     RunStarted
     | RunResumed
@@ -249,7 +356,27 @@ Event: TypeAlias = (
     | CancelAsked
     | LimitsChanged
     | StopAsked
+    | PartitionAsked
+    | PartitionResizeAsked
+    | PartitionDrainAsked
+    | PartitionCancelAsked
+    | PartitionStarted
+    | PartitionFailed
+    | PartitionEnded
     | TimePassed
 )
-Decision: TypeAlias = Launch | Stop | Refuse
+TaskDecision: TypeAlias = Launch | Stop | Refuse
+"""What a packer may decide."""
+Decision: TypeAlias = (
+    Launch
+    | Stop
+    | Refuse
+    | RequestPartition
+    | AdmitPartition
+    | RefusePartition
+    | GrowPartition
+    | ShrinkPartition
+    | OpenPartition
+    | ClosePartition
+)
 AnyRecord: TypeAlias = Event | Decision

@@ -84,6 +84,16 @@ class Place(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc
     gpus: str = ""
 
 
+class Slots(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
+    """What a partition owns of one node: which of its cores and GPUs, as index lists, and how much of what is counted."""
+
+    node: int
+    cores: str
+    gpus: str = ""
+    memory_mib: int = 0
+    named: tuple[tuple[str, int], ...] = ()
+
+
 def count(n: int, noun: str) -> str:
     """`1 core`, `2 cores`."""
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"

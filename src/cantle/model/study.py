@@ -9,7 +9,7 @@ scripts; a resumed run makes it again from the copy of the study that lies in th
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -69,6 +69,24 @@ class Slicing(msgspec.Struct, frozen=True, omit_defaults=True):
     slices: tuple[Slice, ...] = ()
     streams: int = 0
     max_active: int = 0
+
+
+class PartitionWish(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What somebody wants of a partition: its name, its size and its layout. There is no more to configure.
+
+    `width` counts nodes; `cores` and `gpus` are per node, and `cores` 0 means whole nodes with all that they have. Of a share
+    of a node the memory is in proportion to the cores, unless `memory_mib` says it. `layout`: `any` takes the fewest runs of
+    neighbours, `contiguous` exactly one, `spread` as many machines as there are. `near` names machines that are preferred.
+    """
+
+    name: str
+    width: int = 1
+    cores: int = 0
+    gpus: int = 0
+    memory_mib: int = 0
+    kind: str = ""
+    layout: Literal["any", "contiguous", "spread"] = "any"
+    near: tuple[str, ...] = ()
 
 
 class Task(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
@@ -149,7 +167,7 @@ class Study(msgspec.Struct):
     reader's `reopen` reads. `digest` identifies the content: two studies with the same digest make the same tasks and
     commands. `output_parent` is where the study wants its directories to be ("" = where the user stands). `source` names
     the file it came from, `warnings` are sentences; both are for people. `slicing`: tasks on several nodes run in elements of
-    its slices alone.
+    its slices alone. `partitions` are made when a task wants to run in them, and closed when none is left that does.
     """
 
     name: str
@@ -164,3 +182,4 @@ class Study(msgspec.Struct):
     limits: Limits = Limits()
     warnings: list[str] = []
     slicing: Slicing | None = None
+    partitions: tuple[PartitionWish, ...] = ()

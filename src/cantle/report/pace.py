@@ -42,7 +42,7 @@ class Pace:
         """Seconds until the end; None when nobody can tell. Costs by steps and running tasks."""
         self._learn_steps(state)
         room = state.room
-        cores = sum(node.cores for index, node in enumerate(room.nodes) if room.alive >> index & 1)
+        cores = sum(node.cores for index, node in room.nodes.items() if room.alive >> index & 1)
         if not cores:
             return None
         area = 0.0

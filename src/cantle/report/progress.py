@@ -321,7 +321,7 @@ def cores_in_use(state: State) -> tuple[int, int]:
     """Cores that are in use, of those that are there."""
     room = state.room
     cores = free = 0
-    for index, node in enumerate(room.nodes):
+    for index, node in room.nodes.items():
         if room.alive >> index & 1:
             cores += node.cores
             free += room.free_cores[index].bit_count()

@@ -14,13 +14,17 @@ import msgspec
 from cantle.core.state import State
 from cantle.errors import CantleBug
 from cantle.model.records import (
+    ClosePartition,
     Decision,
     Event,
     Launch,
     NodeLost,
     NodesAwaited,
     NodesJoined,
+    OpenPartition,
     Outcome,
+    PartitionEnded,
+    PartitionStarted,
     Refuse,
     Stop,
     TaskEnded,
@@ -43,6 +47,7 @@ class SimulatedWorld:
     `nodes` come up in groups at their times, none before the state's own; `losses` are (time, node number). `start_s`
     passes between a launch and its process's start, `jitter` spreads durations log-normally (0.3: a third of them are off
     by more than 30 %), `failures` is the chance of an attempt to fail.
+    A partition's agent starts within `agent_s`.
     """
 
     def __init__(
@@ -57,6 +62,7 @@ class SimulatedWorld:
         failures: float = 0.0,
         losses: Iterable[tuple[float, int]] = (),
         grace_s: float = 1.0,
+        agent_s: float = 0.0,
     ) -> None:
         self.state = state
         self.fate = fate
@@ -65,6 +71,7 @@ class SimulatedWorld:
         self.jitter = jitter
         self.failures = failures
         self.grace_s = grace_s
+        self.agent_s = agent_s
         self.tell_starts_after_s = float("inf")
         """As real runners do, tell of an attempt that it has started when it has run for so long."""
         self._heap: list[tuple[float, int, Event]] = []
@@ -107,6 +114,10 @@ class SimulatedWorld:
             self.put(TaskEnded(decision.time + grace_s, decision.task, decision.attempt, outcome))
         elif type(decision) is Refuse:
             self.put(TimePassed(decision.time))
+        elif type(decision) is OpenPartition:
+            self.put(PartitionStarted(decision.time + self.agent_s, decision.partition))
+        elif type(decision) is ClosePartition:
+            self.put(PartitionEnded(decision.time, decision.partition))
 
     def settle(self) -> None:
         """Nothing to do: nothing here is real."""

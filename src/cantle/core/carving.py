@@ -1,0 +1,330 @@
+"""Which partition is made, grows, shrinks or ends now? The broker of named partitions.
+
+A partition that waits gathers free slots until it has all that it wants. Only the one that has waited longest keeps what it
+has gathered, so that two of them never wait for each other; one behind it is opened when all that it wants is free beside
+what the first has its eyes on. What a partition gathers is lost to others until it opens: it was asked for by somebody, who
+waits. (Elements of slices are no such wishes: they are granted by `broker.py`, from what is free.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import structs
+
+from cantle.core.packing import fewest_runs
+from cantle.core.partitions import Partition
+from cantle.core.phases import FINAL
+from cantle.core.queues import Shape
+from cantle.core.room import Room, shortage
+from cantle.core.standings import Standing
+from cantle.core.state import State
+from cantle.model.records import (
+    AdmitPartition,
+    ClosePartition,
+    Decision,
+    GrowPartition,
+    OpenPartition,
+    RefusePartition,
+    RequestPartition,
+    ShrinkPartition,
+)
+from cantle.model.resources import Needs, Node, Slots, count, indexes, lowest_bits, mask_to_list
+from cantle.model.study import PartitionWish
+
+MOST_FAILURES = 3
+"""So often in a row a declared partition may fail before it is given up."""
+
+
+def carve(state: State) -> Iterator[Decision]:
+    """Everything about partitions that is not an element of a slice. Each decision is applied before the next is asked for."""
+    if not state.stopping:
+        yield from _request_what_studies_declare(state)
+    living = list(state.partitions.living.values())
+    for partition in living:  # first what gives slots back, so that others find them in the same pass
+        if not partition.closing:
+            yield from _dwindle(state, partition)
+    if state.stopping:
+        return
+    gathering = False
+    for partition in living:
+        if partition.element is not None or partition.over or partition.closing:
+            continue
+        if partition.standing == Standing.NEW:
+            yield from _admit_or_refuse(state, partition)
+        if partition.standing == Standing.PENDING or (partition.serves and _is_short(state, partition)):
+            yield from _gather(state, partition, first=not gathering)
+            gathering = gathering or partition.standing == Standing.PENDING or _is_short(state, partition)
+
+
+def _request_what_studies_declare(state: State) -> Iterator[Decision]:
+    """A declared partition is made when a task is ready that runs in it."""
+    for number, study in enumerate(state.studies):
+        for wish in study.added.partitions:
+            of = state.partitions
+            if wish.name in of.by_name or wish.name in of.withheld or of.failures.get(wish.name, 0) >= MOST_FAILURES:
+                continue
+            if _is_wanted(state, wish.name, ready=True) and not why_never(state, wish, wish.width):
+                yield RequestPartition(state.now, wish, number, why="a task is ready that runs in it")
+
+
+def _is_wanted(state: State, name: str, ready: bool) -> bool:
+    """Whether a task runs in it that is ready, or with `ready` false any task that is not over."""
+    for number in state.homes.get(name, ()):
+        queue = state.queues[number]
+        if queue.head() is not None:
+            return True
+    if ready:
+        return False
+    homes = set(state.homes.get(name, ()))
+    steps = [step for step, shape in enumerate(state.shape_of_step) if shape in homes]
+    return any(n and phase not in FINAL for step in steps for phase, n in enumerate(state.counts[step]))
+
+
+def _admit_or_refuse(state: State, partition: Partition) -> Iterator[Decision]:
+    why = why_never(state, partition.wish, partition.width)
+    if not why:
+        yield AdmitPartition(state.now, partition.number)
+    elif not state.awaited:
+        yield RefusePartition(state.now, partition.number, why)
+
+
+def why_never(state: State, wish: PartitionWish, width: int) -> str:
+    """Why there can be no such partition on the nodes that are there, "" when there can."""
+    needs = _needs(wish)
+    able = sum(shortage(node, needs) == "" for index, node in state.room.nodes.items() if state.room.alive >> index & 1)
+    if able >= width:
+        return ""
+    share = f"{needs} of each" if wish.cores else f"all of each{f' of kind {wish.kind}' if wish.kind else ''}"
+    return f"wants {count(width, 'node')} and {share}; there are {count(able, 'node')} that could be in it"
+
+
+def why_never_in_partition(state: State, shape: Shape) -> str:
+    """Why tasks of this shape can never run in their partition, "" when they can or somebody may still make it."""
+    name, needs = shape.partition, shape.needs
+    of = state.partitions
+    declared = [wish for wish in state.studies[shape.study].added.partitions if wish.name == name]
+    living = of.by_name.get(name)
+    wish = living.wish if living is not None else declared[0] if declared else None
+    if wish is None:
+        if name in of.withheld:
+            return ""
+        return (
+            f"runs in the partition {name}, which the study does not declare and nobody has asked for; "
+            "declare it under `cantle: partitions:`"
+        )
+    width = wish.width if living is None else living.width
+    if living is None and name not in of.withheld:
+        if of.failures.get(name, 0) >= MOST_FAILURES:
+            last = next(partition for partition in reversed(of.all) if partition.name == name)
+            return f"its partition {name} failed {MOST_FAILURES} times: {last.why}"
+        if why := why_never(state, wish, width):
+            return f"its partition {name} {why}"
+    if needs.nodes > width:
+        return f"needs {needs}; its partition {name} has {count(width, 'node')}"
+    if wish.cores and needs.whole_nodes:
+        return f"needs {needs}; its partition {name} has only {count(wish.cores, 'core')} of each node"
+    lacks = ""
+    for index, node in state.room.nodes.items():
+        if state.room.alive >> index & 1 and not shortage(node, _needs(wish)):
+            lacks = shortage(_share(wish, node), needs)
+            if not lacks:
+                return ""
+    return f"needs {needs}; each node of its partition {name} {lacks}" if lacks else ""
+
+
+def _share(wish: PartitionWish, node: Node) -> Node:
+    """What of the node would be the partition's."""
+    memory_mib, named = _countables(wish, node)
+    return structs.replace(
+        node,
+        cores=wish.cores or node.cores,
+        gpus=wish.gpus if wish.cores else node.gpus,
+        memory_mib=memory_mib,
+        named=named,
+    )
+
+
+def _needs(wish: PartitionWish) -> Needs:
+    return Needs(cores=wish.cores or 1, gpus=wish.gpus, memory_mib=wish.memory_mib, kind=wish.kind)
+
+
+def _gather(state: State, partition: Partition, first: bool) -> Iterator[Decision]:
+    """Take what is free on the nodes that it wants; open it, or let it grow, when that is all of it."""
+    targets = _targets(state, partition)
+    if len(targets) < partition.width:
+        return
+    gained = []
+    complete = True
+    for index in targets:
+        slots, whole = _missing(state, partition, index)
+        complete = complete and whole
+        if slots is not None:
+            gained.append(slots)
+    if gained and (first or complete):
+        why = "all that it wants is free" if complete else "gathered until all is there: it has waited longest"
+        yield GrowPartition(state.now, partition.number, tuple(gained), why)
+    if complete and partition.standing == Standing.PENDING:
+        yield OpenPartition(state.now, partition.number, "it has all its slots")
+
+
+def _is_short(state: State, partition: Partition) -> bool:
+    """Whether an open partition has fewer slots than it wants: it was resized, or a node of it was lost."""
+    nodes = partition.nodes()
+    if len(nodes) < partition.width:
+        return True
+    return len(nodes) == partition.width and any(_is_reduced(state, partition, index) for index in nodes)
+
+
+def _is_reduced(state: State, partition: Partition, index: int) -> bool:
+    full = partition.wish.cores or state.room.nodes[index].cores
+    return partition.room.capacity[index][0].bit_count() < full
+
+
+def _targets(state: State, partition: Partition) -> list[int]:
+    """The nodes that it is to have: what it has, and the others that will be free first."""
+    room = state.room
+    needs = _needs(partition.wish)
+    has = partition.nodes()
+    able = [
+        index
+        for index in indexes(room.alive)
+        if index not in has and shortage(room.nodes[index], needs) == "" and _is_to_be_had(state, partition, index)
+    ]
+    missing = partition.width - len(has)
+    if missing <= 0:
+        return has
+    if len(able) < missing:
+        return has
+    if partition.wish.layout == "contiguous":
+        return _one_run(partition, room, has, able) or has
+    near = set(partition.wish.near)
+
+    def key(index: int) -> tuple[bool, int, int]:
+        free = room.free_cores[index].bit_count()
+        return (room.nodes[index].machine not in near, room.nodes[index].cores - free, index)
+
+    able.sort(key=key)
+    if partition.wish.layout == "spread":
+        return has + _on_most_machines(room, has, able, missing)
+    ready = [index for index in able if _missing(state, partition, index)[1] and key(index)[0] == key(able[0])[0]]
+    if len(ready) >= missing:
+        bits = sum(1 << index for index in ready)
+        return has + fewest_runs(bits, missing)
+    return has + able[:missing]
+
+
+def _is_to_be_had(state: State, partition: Partition, index: int) -> bool:
+    """Whether the node has slots that no other partition owns: those of others come back when they come back."""
+    owned = 0
+    for other in state.partitions.living.values():
+        if other is not partition and other.room.alive >> index & 1:
+            owned += other.room.capacity[index][0].bit_count()
+    cores = state.room.nodes[index].cores
+    return owned == 0 if not partition.wish.cores else cores - owned >= partition.wish.cores
+
+
+def _one_run(partition: Partition, room: Room, has: list[int], able: list[int]) -> list[int]:
+    """The window of neighbours, around what it has, in which the least is in use; [] when there is none."""
+    may = set(able) | set(has)
+    best: tuple[int, int] | None = None
+    for start in sorted(may):
+        window = range(start, start + partition.width)
+        if all(index in may for index in window) and set(has) <= set(window):
+            used = sum(room.nodes[i].cores - room.free_cores[i].bit_count() for i in window if i not in has)
+            if best is None or (used, start) < best:
+                best = (used, start)
+    return [] if best is None else list(range(best[1], best[1] + partition.width))
+
+
+def _on_most_machines(room: Room, has: list[int], able: list[int], missing: int) -> list[int]:
+    crowd: dict[str, int] = {}
+    for index in has:
+        machine = room.nodes[index].machine
+        crowd[machine] = crowd.get(machine, 0) + 1
+    chosen: list[int] = []
+    rest = list(able)
+    while len(chosen) < missing:
+        best = min(rest, key=lambda index: crowd.get(room.nodes[index].machine, 0))
+        rest.remove(best)
+        chosen.append(best)
+        crowd[room.nodes[best].machine] = crowd.get(room.nodes[best].machine, 0) + 1
+    return chosen
+
+
+def _missing(state: State, partition: Partition, index: int) -> tuple[Slots | None, bool]:
+    """What of the node it could take now of what it still lacks there, and whether that would be all."""
+    room, own, wish, node = state.room, partition.room, partition.wish, state.room.nodes[index]
+    has_cores, has_gpus = own.capacity[index] if own.alive >> index & 1 else (0, 0)
+    lacks = (wish.cores or node.cores) - has_cores.bit_count()
+    lacks_gpus = (wish.gpus if wish.cores else node.gpus) - has_gpus.bit_count()
+    cores = lowest_bits(room.free_cores[index], min(lacks, room.free_cores[index].bit_count()))
+    gpus = lowest_bits(room.free_gpus[index], min(lacks_gpus, room.free_gpus[index].bit_count()))
+    whole = cores.bit_count() == lacks and gpus.bit_count() == lacks_gpus
+    memory = 0
+    named: tuple[tuple[str, int], ...] = ()
+    if whole and (lacks or lacks_gpus):
+        memory, named = _countables(wish, node)
+        free_named = room.free_named[index]
+        if room.free_memory[index] < memory or any(free_named.get(name, 0) < n for name, n in named):
+            whole = False
+            cores &= cores - 1  # so that the rest is looked at again, when what is counted is free
+            memory, named = 0, ()
+    if not cores and not gpus:
+        return None, whole and not lacks and not lacks_gpus
+    return Slots(index, mask_to_list(cores), mask_to_list(gpus), memory, named), whole
+
+
+def _countables(wish: PartitionWish, node: Node) -> tuple[int, tuple[tuple[str, int], ...]]:
+    """Memory and named things that the partition gets of the node."""
+    if not wish.cores:
+        return node.memory_mib, node.named
+    if wish.memory_mib:
+        return wish.memory_mib, ()
+    return node.memory_mib * wish.cores // max(1, node.cores), ()
+
+
+def _dwindle(state: State, partition: Partition) -> Iterator[Decision]:
+    """Give back what it needs no more: nodes beyond its width, all of them when it drains; close it when it is empty."""
+    if partition.over or partition.canceled:
+        if partition.agent or not partition.over:
+            yield ClosePartition(state.now, partition.number, "canceled", partition.why)
+        return
+    if partition.draining and partition.standing in (Standing.NEW, Standing.PENDING):
+        yield ClosePartition(state.now, partition.number, "canceled", "drained before it was opened")
+        return
+    if partition.standing != Standing.ACTIVE:
+        return
+    leaving = [] if partition.element is not None else _leaving(state, partition, partition.nodes())
+    free = [slots for index in leaving if (slots := partition.free_slots(index)).cores or slots.gpus]
+    if free:
+        yield ShrinkPartition(state.now, partition.number, tuple(free), "drained" if partition.draining else "resized")
+    if partition.running:
+        return
+    if partition.draining:
+        yield ClosePartition(state.now, partition.number, "done", "drained")
+    elif not _is_kept(state, partition):
+        yield ClosePartition(state.now, partition.number, "done", "no task is left that runs in it")
+
+
+def _leaving(state: State, partition: Partition, nodes: list[int]) -> list[int]:
+    """The nodes that it gives up: all when it drains, otherwise those beyond its width: those that began to, then the idle."""
+    if partition.draining:
+        return nodes
+    surplus = len(nodes) - partition.width
+    if surplus <= 0:
+        return []
+    room = partition.room
+
+    def used(index: int) -> tuple[bool, int, int]:
+        busy = room.capacity[index][0].bit_count() - room.free_cores[index].bit_count()
+        return (not _is_reduced(state, partition, index), busy, -index)
+
+    return sorted(nodes, key=used)[:surplus]
+
+
+def _is_kept(state: State, partition: Partition) -> bool:
+    """As long as somebody who asked for it may use it, or a task is left that runs in it."""
+    if partition.study < 0 or partition.element is not None:  # holding elements is decided where they are granted
+        return state.unfinished
+    return _is_wanted(state, partition.name, ready=False)
