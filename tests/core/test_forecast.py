@@ -64,7 +64,7 @@ def test_a_small_idle_node_is_not_used_while_a_node_that_worked_has_room() -> No
 def test_the_most_urgent_starts_first() -> None:
     story = Story(
         job("root", estimate_s=5.0),
-        job("narrow", "root", estimate_s=5.0),
+        job("narrow", "root", estimate_s=6.0),
         job("wide", "root", nodes=3, estimate_s=90.0),
         on=[node(f"n{i}") for i in range(3)],
     )
