@@ -98,7 +98,8 @@ def test_constraints_pin_all_that_is_asked_for_and_nothing_else_than_versions() 
     lines = [line for line in (HOUSE / "constraints.txt").read_text().splitlines() if line and not line.startswith("#")]
     assert [line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!+]+", line)] == []
     pinned = {normal(line.partition("==")[0]) for line in lines}
-    wanted = [*PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"]["dev"]]
+    extras = PROJECT["project"]["optional-dependencies"].values()
+    wanted = [*PROJECT["project"]["dependencies"], *(item for extra in extras for item in extra)]
     assert {normal(re.split(r"[<>=!~ \[;]", item)[0]) for item in wanted} <= pinned
 
 

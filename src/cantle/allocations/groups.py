@@ -21,9 +21,9 @@ class Group(msgspec.Struct, frozen=True):
 
 
 def parse_groups(text: str) -> list[Group]:
-    """Groups from `COUNTxCORES[:GPUS][@KIND]`, joined by commas; without a count it is one node. Raises RequestError."""
+    """Groups from `COUNTxCORES[:GPUS][@KIND]`, joined by commas or pluses; no count: one node. Raises RequestError."""
     groups = []
-    for part in text.replace(" ", "").split(","):
+    for part in text.replace(" ", "").replace("+", ",").split(","):
         match = _GROUP.fullmatch(part)
         if match is None or not int(match[2]):
             raise RequestError(f"{part!r} is no group of nodes: write COUNTxCORES:GPUS, as in 10x8 or 4x64:8")

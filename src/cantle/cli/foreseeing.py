@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cantle.model.study import Study
 
 
-def _reading_options(parser: ArgumentParser) -> None:
+def reading_options(parser: ArgumentParser) -> None:
     """The options that say how a study's file is to be read."""
     group = parser.add_argument_group("how the study is read")
     group.add_argument("-p", "--pgen", type=Path, metavar="FILE", help="parameter generator: a Python file")
@@ -26,7 +26,8 @@ def _reading_options(parser: ArgumentParser) -> None:
     group.add_argument("--reader", default="", metavar="NAME", help="read as maestro, wfformat, map or module:class")
 
 
-def _read(file: Path, asked: Namespace, **more: Any) -> Study:
+def read_dry(file: Path, asked: Namespace, **more: Any) -> Study:
+    """The study, read as those options say, by a reader that knows that nothing of it will be run."""
     from cantle.plugins import reader_for
     from cantle.readers.base import ReadOptions
 
@@ -46,7 +47,7 @@ def _validate_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", dest="as_json", help="print one JSON object for each file, on one line"
     )
-    _reading_options(parser)
+    reading_options(parser)
 
 
 def _validate(asked: Namespace) -> int:
@@ -57,7 +58,7 @@ def _validate(asked: Namespace) -> int:
         problems: list[Problem] = []
         study = None
         try:
-            study = _read(file, asked)
+            study = read_dry(file, asked)
         except StudyError as bad:
             problems = bad.problems
         except CantleError as bad:
@@ -165,7 +166,7 @@ def _simulate_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", type=Path, help="a Maestro study (YAML) or a WfFormat instance (JSON)")
     machines = parser.add_argument_group("on what machines")
     machines.add_argument(
-        "--nodes", metavar="NxCORES[:GPUS]", help="nodes, as in 10x8 or 4x64:8; groups joined by commas"
+        "--nodes", metavar="NxCORES[:GPUS]", help="nodes, as in 10x8 or 4x64:8; groups joined by + or commas"
     )
     machines.add_argument(
         "--cores", type=at_least(1), metavar="N", help="one node with so many cores (default: as many as here)"
@@ -202,7 +203,7 @@ def _simulate_arguments(parser: ArgumentParser) -> None:
         "-a", "--attempts", type=at_least(1), default=1, metavar="N", help="tries of a failing task (default 1)"
     )
     limit_options(parser)
-    _reading_options(parser)
+    reading_options(parser)
     parser.add_argument("--json", action="store_true", dest="as_json", help="print one JSON object")
 
 
@@ -215,8 +216,8 @@ def _simulate(asked: Namespace) -> int:
         raise wrong("--nodes and --cores exclude each other: --cores N is --nodes 1xN")
     if asked.failures > 1:
         raise wrong(f"--failures {asked.failures:g}: a chance is between 0 and 1")
-    study = _read(asked.file, asked, attempts=asked.attempts, scale=asked.scale)
-    machines = parse_nodes(asked.nodes or f"1x{asked.cores or _cores_here()}", study, asked.memory)
+    study = read_dry(asked.file, asked, attempts=asked.attempts, scale=asked.scale)
+    machines = parse_nodes(asked.nodes or f"1x{asked.cores or cores_here()}", study, asked.memory)
     found = forecast(
         study,
         machines,
@@ -243,7 +244,8 @@ def _simulate(asked: Namespace) -> int:
     return 0 if found.state.succeeded else 2
 
 
-def _cores_here() -> int:
+def cores_here() -> int:
+    """How many cores this process may use."""
     import os
 
     return len(os.sched_getaffinity(0))

@@ -30,6 +30,8 @@ COMMANDS = {
     "cancel": ("cantle.cli.asking", "Cancel a run, or some of its tasks."),
     "update": ("cantle.cli.asking", "Change the limits of a run while it goes on."),
     "validate": ("cantle.cli.foreseeing", "Check studies and report every problem."),
+    "plan": ("cantle.cli.planning", "Say what would become of a study on these nodes or those, before any are held."),
+    "report": ("cantle.cli.reporting", "Write a page that shows how a run went."),
     "simulate": ("cantle.cli.foreseeing", "Run a study in simulated time on machines that need not exist."),
 }
 

@@ -7,20 +7,18 @@ from collections.abc import Sequence
 import msgspec
 
 from cantle.allocations.groups import parse_groups
-from cantle.core.bounds import area_core_s, critical_path_s
 from cantle.core.decide import Decider
-from cantle.core.phases import Phase
+from cantle.core.packing import best_fit
 from cantle.core.plan import Policy
 from cantle.core.state import State
 from cantle.errors import RequestError
-from cantle.model.records import AnyRecord, Launch, NodeLost, NodesJoined, StudyAdded, TaskEnded, TasksAdded
+from cantle.model.records import StudyAdded, TasksAdded
 from cantle.model.resources import Node
-from cantle.model.study import Limits, Study, Task
+from cantle.model.study import Limits, Study
+from cantle.report.durations import Durations, durations_of
+from cantle.report.timeline import Recorder, Timeline, bounds_of
 from cantle.runtime.loop import run
 from cantle.runtime.simulated import Fate, SimulatedWorld
-
-_NOTHING_S = 1e-9
-"""A duration of nothing; 0 would mean that it is not known."""
 
 
 class Chances(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,8 +34,9 @@ class Chances(msgspec.Struct, frozen=True, kw_only=True):
 class Forecast(msgspec.Struct):
     """How it went. Seconds since the start.
 
-    `critical_path_s` and `area_core_s` are of what was done, as long as it really took: no schedule of that on `cores`
-    cores could have ended before `bound_s`. `utilisation` is the share of the cores' time in which tasks held them.
+    `critical_path_s` and `area_core_s` are of what was done, as long as it really took, each task on the width that is best
+    for the one or the other: no schedule of that on `cores` cores could have ended before `bound_s`. `utilisation` is the
+    share of the cores' time in which tasks held them.
     """
 
     state: State
@@ -48,6 +47,7 @@ class Forecast(msgspec.Struct):
     area_core_s: float
     guessed: int
     """Tasks about whose duration the study says nothing."""
+    timeline: Timeline
 
     @property
     def bound_s(self) -> float:
@@ -67,43 +67,39 @@ def forecast(
     chances: Chances,
     default_s: float = 1.0,
     packer: Policy | None = None,
+    durations: Durations | None = None,
 ) -> Forecast:
-    """Run the study in simulated time. Tasks take as long as they are estimated, `default_s` where nobody says."""
-    tasks = [_with_estimate(study, task, default_s) for task in study.tasks]
-    guessed = sum(task.estimate_s <= 0 for task in study.tasks)
+    """Run the study in simulated time. Tasks take `durations`: by default as estimated, `default_s` where nobody says."""
+    expected = durations or durations_of(study, default_s)
+    tasks = [
+        msgspec.structs.replace(task, estimate_s=seconds)
+        for task, seconds in zip(study.tasks, expected.seconds, strict=True)
+    ]
     state = State()
-    state.apply(StudyAdded(0.0, study.name, study.steps, limits=limits))
+    state.apply(StudyAdded(0.0, study.name, study.steps, limits=limits, slicing=study.slicing))
     state.apply(TasksAdded(0.0, 0, tasks))
-    durations = [task.estimate_s for task in tasks]
     world = SimulatedWorld(
         state,
         [(0.0, nodes)],
-        lambda task, _attempt: Fate(durations[task]),
+        lambda task, _attempt: Fate(expected.at(tasks, task, len(state.running[task].on))),
         seed=chances.seed,
         start_s=chances.start_delay_s,
         jitter=chances.jitter,
         failures=chances.failures,
         losses=chances.losses,
     )
-    meter = _Meter(state)
+    recorder = Recorder(state)
     if tasks:
-        run(state, world, meter, Decider(packer) if packer else Decider())
-    done = [_as_it_was(state, number) for number in range(len(tasks))]
-    cores = sum(node.cores for node in nodes)
+        run(state, world, recorder, Decider(packer or best_fit, lines=False))
     end = max(state.ended_at, default=0.0)
-    return Forecast(
-        state,
-        end,
-        cores,
-        meter.busy / meter.there if meter.there else 0.0,
-        critical_path_s(done),
-        area_core_s(done, study.steps),
-        guessed,
-    )
+    timeline = recorder.finish(end)
+    cores = sum(node.cores for node in nodes)
+    chain, area = bounds_of(timeline, expected.factors)
+    return Forecast(state, end, cores, timeline.utilisation, chain, area, expected.assumed, timeline)
 
 
 def parse_nodes(text: str, study: Study, memory_mib: int | None) -> list[Node]:
-    """Nodes from `10x8`, `10x8:2` (GPUs), `2x64,10x8:2@gpu` (kind). Raises RequestError.
+    """Nodes from `10x8`, `10x8:2` (GPUs), `2x64+10x8:2@gpu` (kind; a comma joins as well). Raises RequestError.
 
     What is not said suffices: without `memory_mib` each node has the memory for all of its cores' tasks, and of named
     resources as well.
@@ -135,58 +131,3 @@ def parse_losses(texts: Sequence[str], nodes: list[Node]) -> tuple[tuple[float, 
         except KeyError:
             raise RequestError(f"--lose {text}: there are the nodes 0 to {len(nodes) - 1}") from None
     return tuple(losses)
-
-
-def _with_estimate(study: Study, task: Task, default_s: float) -> Task:
-    if task.estimate_s > 0:
-        return task
-    limit = study.steps[task.step].walltime_s
-    return msgspec.structs.replace(task, estimate_s=max(_NOTHING_S, min(default_s, limit) if limit else default_s))
-
-
-def _as_it_was(state: State, number: int) -> Task:
-    """The task with the duration of its successful attempt as its estimate."""
-    took = state.ended_at[number] - state.launched_at[number] if state.phases[number] == Phase.DONE else 0.0
-    return msgspec.structs.replace(state.tasks[number], estimate_s=max(_NOTHING_S, took))
-
-
-class _Meter:
-    """Measures how long cores were there and how long tasks held them, in core-seconds. Takes a journal's place."""
-
-    def __init__(self, state: State) -> None:
-        self.state = state
-        self.busy = 0.0
-        self.there = 0.0
-        self._cores = 0
-        self._held = 0
-        self._since = 0.0
-
-    def write(self, record: AnyRecord) -> None:
-        """Count what changes with this record, which the state has not taken in yet."""
-        state = self.state
-        self.until(record.time)
-        if isinstance(record, Launch):
-            self._held += self._area(record.task)
-        elif isinstance(record, TaskEnded):
-            launch = state.running.get(record.task)
-            if launch is not None and launch.attempt == record.attempt:
-                self._held -= self._area(record.task)
-        elif isinstance(record, NodesJoined):
-            self._cores += sum(node.cores for node in record.nodes)
-        elif isinstance(record, NodeLost) and state.room.alive >> record.node & 1:
-            self._cores -= state.room.nodes[record.node].cores
-            self._held -= sum(map(self._area, state.running_on.get(record.node, ())))
-
-    def flush(self) -> None:
-        """Nothing is written anywhere."""
-
-    def until(self, moment: float) -> None:
-        """Nothing has changed up to this moment."""
-        passed = moment - self._since
-        if passed > 0:
-            self.there += passed * self._cores
-            self.busy += passed * self._held
-            self._since = moment
-
-    def _area(self, task: int) -> int:
-        return self.state.step_of(task).needs.area

@@ -7,54 +7,13 @@ from collections.abc import Iterator
 import msgspec
 
 from cantle.core.phases import Phase
-from cantle.model.resources import Needs, Node, count
+from cantle.model.resources import Node, count
 from cantle.report.failures import FAILURES, failed_tasks, why
 from cantle.report.forecast import Forecast
+from cantle.report.step_times import step_times
 from cantle.report.wording import counted, duration, printable
 
 MOST_FAILURES = 10
-
-
-class StepTimes(msgspec.Struct):
-    """When a step's tasks ran, in seconds since the start; `mean_s` of those that were done."""
-
-    name: str
-    tasks: int
-    done: int
-    needs: str
-    mean_s: float
-    core_s: float
-    first_s: float
-    last_s: float
-
-
-def step_times(forecast: Forecast) -> list[StepTimes]:
-    """A row for each step's name, in the order of the study."""
-    state = forecast.state
-    rows: dict[str, StepTimes] = {}
-    needs: dict[str, list[Needs]] = {}
-    for number, task in enumerate(state.tasks):
-        step = state.steps[task.step]
-        row = rows.get(step.name)
-        if row is None:
-            row = rows[step.name] = StepTimes(step.name, 0, 0, "", 0.0, 0.0, float("inf"), 0.0)
-            needs[step.name] = []
-        if step.needs not in needs[step.name]:
-            needs[step.name].append(step.needs)
-        row.tasks += 1
-        if state.phases[number] == Phase.DONE:
-            began, ended = state.launched_at[number], state.ended_at[number]
-            row.done += 1
-            row.core_s += (ended - began) * step.needs.area
-            row.mean_s += ended - began
-            row.first_s = min(row.first_s, began)
-            row.last_s = max(row.last_s, ended)
-    for row in rows.values():
-        kinds = sorted(needs[row.name], key=lambda need: need.area)
-        row.needs = str(kinds[0]) if len(kinds) == 1 else f"{kinds[0]} to {kinds[-1]}"
-        row.mean_s = row.mean_s / row.done if row.done else 0.0
-        row.first_s = row.first_s if row.done else 0.0
-    return list(rows.values())
 
 
 def page(forecast: Forecast, nodes: list[Node], default_s: float) -> Iterator[str]:
@@ -103,7 +62,7 @@ def _table(forecast: Forecast) -> Iterator[str]:
                 else ("-", "-", "-", "-")
             ),
         )
-        for row in step_times(forecast)
+        for row in step_times(forecast.timeline)
     ]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for cells in table:
@@ -129,6 +88,6 @@ def forecast_object(forecast: Forecast, nodes: list[Node]) -> dict[str, object]:
         "utilisation": forecast.utilisation,
         "without_estimate": forecast.guessed,
         "counts": {phase.name.lower(): state.totals[phase] for phase in Phase if state.totals[phase]},
-        "steps": [msgspec.to_builtins(row) for row in step_times(forecast)],
+        "steps": [msgspec.to_builtins(row, str_keys=True) for row in step_times(forecast.timeline)],
         "failed": [{"task": state.tasks[task].name, "reason": why(state, task)[0]} for task in failed_tasks(state)],
     }

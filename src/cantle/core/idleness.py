@@ -1,0 +1,89 @@
+"""Why is a core idle now, and why does ready work wait? From the same data as the decisions.
+
+`explain` answers for one task and for people; this answers for the whole run at one moment, and cheaply, since whoever
+measures a run asks after each of its records.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from cantle.core.queues import ReadyQueue
+from cantle.core.state import State
+
+
+class Reason(Enum):
+    """Why something does not run."""
+
+    CORES = "the cores are busy"
+    NODES = "it waits for several nodes at once"
+    ROOM = "no single node has enough room"
+    THROTTLE = "the throttle allows no more at once"
+    PARTITION = "it waits for its partition"
+    STARTING = "it is about to be started"
+    PARENTS = "nothing is ready"
+    LAST = "nothing is left to be started"
+    STOPPING = "the run is being stopped"
+
+
+class Idle(NamedTuple):
+    """Why cores are idle: for the sake of which task's end, or start. `task` is -1 when no task is to be named."""
+
+    reason: Reason
+    task: int
+
+
+class IdleWatch:
+    """Answers for one state, again and again. Remembers only what saves looking at everything that runs each time."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._blocker = -1
+        self._seen = -1
+
+    def why(self) -> Idle:
+        """Why the cores that are free now are not used. Ask only while some are."""
+        state = self._state
+        if state.stopping:
+            return Idle(Reason.STOPPING, -1)
+        urgent: tuple[tuple[float, float, int, int], Idle] | None = None
+        for queue in state.queues:
+            if not queue.heap or (head := queue.head()) is None:
+                continue
+            key = queue.key()
+            if urgent is None or key < urgent[0]:
+                urgent = key, Idle(why_waits(state, queue), head)
+        if urgent is not None:
+            return urgent[1]
+        waiting = len(state.tasks) < state.promised or any(state.totals[:2])
+        return Idle(Reason.PARENTS if waiting else Reason.LAST, self._most_hangs_on())
+
+    def _most_hangs_on(self) -> int:
+        """The running task with the longest work hanging on it, -1 when none runs."""
+        state = self._state
+        running = state.running
+        if self._seen == state.version:
+            return self._blocker
+        self._seen = state.version
+        ranks = state.ranks
+        self._blocker = max(running, key=lambda task: (ranks[task], -task), default=-1)
+        return self._blocker
+
+
+def why_waits(state: State, queue: ReadyQueue) -> Reason:
+    """Why the head of a queue, which has one, does not run."""
+    shape = queue.shape
+    needs = shape.needs
+    study = state.studies[shape.study]
+    throttle = study.limits.throttle
+    if throttle and study.in_progress >= throttle:
+        return Reason.THROTTLE
+    fitting = state.room.fitting(needs).bit_count()
+    if fitting >= needs.nodes:
+        return Reason.STARTING
+    if shape.partition:
+        return Reason.PARTITION
+    if needs.nodes > 1:
+        return Reason.NODES
+    return Reason.CORES if state.room.full else Reason.ROOM

@@ -1,0 +1,66 @@
+"""What happened in a run, measured: its journal, replayed into a timeline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from cantle.core.mend import fill_gaps
+from cantle.core.state import State
+from cantle.errors import RequestError
+from cantle.model.resources import Node
+from cantle.model.study import Commands, Study
+from cantle.report.loading import Run, load
+from cantle.report.timeline import Recorder, Timeline
+from cantle.store.journal import read
+
+
+class Happened(msgspec.Struct):
+    """A run and its timeline. `notes` tell what of it could not be read."""
+
+    run: Run
+    timeline: Timeline
+    notes: list[str]
+
+    def study(self) -> Study:
+        """The run's tasks as a study that can be simulated, not run."""
+        state = self.timeline.state
+        added = state.studies[0].added
+        return Study(
+            added.name, state.steps, state.tasks, _no_work, limits=state.studies[0].limits, slicing=added.slicing
+        )
+
+    def machines(self) -> list[Node]:
+        """The most nodes that were there at the same time."""
+        spans = self.timeline.nodes
+        most: list[Node] = []
+        for moment in sorted({span.joined for span in spans}):
+            there = [span.node for span in spans if span.joined <= moment < max(span.left, span.joined + 1e-9)]
+            if sum(node.cores for node in there) > sum(node.cores for node in most):
+                most = there
+        return most
+
+
+def happened_in(directory: Path) -> Happened:
+    """The run in a directory, up to now if it goes on. Raises RequestError when there is none, or nothing of it began."""
+    run = load(directory)
+    state = State()
+    recorder = Recorder(state)
+    contents = read(run.layout.journal)
+    mending = False
+    for record in contents:
+        mending = mending or bool(contents.damaged)
+        for missing in fill_gaps(state, record) if mending else ():
+            recorder.write(missing)
+            state.apply(missing)
+        recorder.write(record)
+        state.apply(record)
+    if not state.studies:
+        raise RequestError(f"nothing is to be told of the run in {run.directory} yet: its journal names no study")
+    moment = run.now if run.conductor is not None else state.now
+    return Happened(run, recorder.finish(moment), [str(stretch) for stretch in contents.damaged])
+
+
+def _no_work(_directory: str) -> Commands:
+    raise RequestError("a run's journal tells when its tasks ran, not what they ran")
