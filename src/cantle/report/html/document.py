@@ -80,12 +80,17 @@ def report_page(happened: Happened, plan: Expected | None, no_plan: str = "") ->
         idle_section(timeline),
         chain_section(timeline),
         slowest_section(timeline, steps),
-        section(
-            "How the bound is found",
-            f"<p>{text(f'The longest chain of what was done took {duration(chain_s)}; all of it, spread evenly over the most cores that were there, takes {duration(area / max(1, timeline.cores))}. No order could have ended before the longer of the two.')}</p>",  # noqa: E501
-        ),
+        _bound_section(chain_s, area, timeline.cores),
     ]
     return whole(f"{run.name}: how it went", about, body, charts)
+
+
+def _bound_section(chain_s: float, area_core_s: float, cores: int) -> str:
+    said = (
+        f"The longest chain of what was done took {duration(chain_s)}. All of it, spread evenly over the most cores that were "
+        f"there, takes {duration(area_core_s / max(1, cores))}. No order could have ended before the longer of the two."
+    )
+    return section("How the bound is found", f"<p>{text(said)}</p>")
 
 
 def _failures(timeline: Timeline) -> str:
