@@ -206,13 +206,12 @@ class Recorder:
         return state.step_of(next(iter(stretch.tasks))).name == state.step_of(task).name
 
     def _count_anew(self) -> None:
-        room = self._state.room
+        state = self._state
         self._doubtful = False
-        self._there = self._held = 0
-        for index, node in enumerate(room.nodes):
-            if room.alive >> index & 1:
-                self._there += node.cores
-                self._held += node.cores - room.free_cores[index].bit_count()
+        self._there = sum(node.cores for node in state.nodes_alive())
+        self._held = sum(
+            cores_of(launch.on) for task, launch in state.running.items() if not state.stands_in_line(task)
+        )
 
     # What records mean
 
