@@ -57,7 +57,7 @@ def _cancel(run: Run, names: list[str], yes: bool) -> None:
     from cantle.report.naming import find_tasks
     from cantle.store.requests import ask
 
-    _require_listener(run, "cancel")
+    require_listener(run, "cancel")
     state = run.state
     if names:
         named = sorted({task for name in names for task in find_tasks(state, name)})
@@ -77,12 +77,12 @@ def _cancel(run: Run, names: list[str], yes: bool) -> None:
             raise RequestError("nobody can be asked here whether you mean it; say so with -y")
         if input(f"Cancel {what}? [y/N] ").strip().lower() not in ("y", "yes"):
             raise RequestError("nothing was canceled")
-    wish = CancelAsked(time(), concerned if names else None, _me())
+    wish = CancelAsked(time(), concerned if names else None, me())
     ask(run.directory, wish)
-    if _answered(run, lambda record: isinstance(record, CancelAsked) and record.tasks == wish.tasks):
+    if answered(run, lambda record: isinstance(record, CancelAsked) and record.tasks == wish.tasks):
         print(f"canceled: {what}")
     else:
-        _not_answered(run)
+        not_answered(run)
 
 
 def _are(n: int) -> str:
@@ -168,15 +168,15 @@ def _update(run: Run, throttle: int | None, rlimit: int | None) -> None:
     if limits == run.state.studies[0].limits:
         print(told)
         return
-    _require_listener(run, "update")
+    require_listener(run, "update")
     ask(run.directory, LimitsChanged(time(), limits))
-    if _answered(run, lambda record: isinstance(record, LimitsChanged) and record.limits == limits):
+    if answered(run, lambda record: isinstance(record, LimitsChanged) and record.limits == limits):
         print(told)
     else:
-        _not_answered(run)
+        not_answered(run)
 
 
-def _require_listener(run: Run, verb: str) -> None:
+def require_listener(run: Run, verb: str) -> None:
     """Raise RequestError when nobody would hear a request."""
     from cantle.errors import RequestError
     from cantle.report.failures import typed
@@ -191,7 +191,7 @@ def _require_listener(run: Run, verb: str) -> None:
         )
 
 
-def _answered(run: Run, is_answer: Callable[[AnyRecord], bool]) -> bool:
+def answered(run: Run, is_answer: Callable[[AnyRecord], bool]) -> bool:
     """Whether the conductor wrote down soon that it heard the request."""
     from time import monotonic, sleep
 
@@ -205,7 +205,8 @@ def _answered(run: Run, is_answer: Callable[[AnyRecord], bool]) -> bool:
     return False
 
 
-def _not_answered(run: Run) -> None:
+def not_answered(run: Run) -> None:
+    """Say that the run was over before, or raise MachineError."""
     from cantle.errors import MachineError
     from cantle.report.loading import OVER
 
@@ -220,7 +221,8 @@ def _not_answered(run: Run) -> None:
     )
 
 
-def _me() -> str:
+def me() -> str:
+    """Who asks, for the journal: user and host."""
     import os
     from getpass import getuser
 

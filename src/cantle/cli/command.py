@@ -73,7 +73,9 @@ class Parser(argparse.ArgumentParser):
         at = words.index("--") if "--" in words else len(words)
         # After the -- there are only words; so that argparse takes them for such, they begin with what no option does.
         marked = [*words[:at], *(_WORD + word for word in words[at + 1 :])]
-        parsed = self.parse_intermixed_args(marked, namespace)
+        # argparse cannot mix options and words where the first word chooses among further parsers.
+        parse = super().parse_args if self._subparsers is not None else self.parse_intermixed_args
+        parsed = parse(marked, namespace)
         for name, value in vars(parsed).items():
             setattr(parsed, name, [_bare(item) for item in value] if isinstance(value, list) else _bare(value))
         return parsed

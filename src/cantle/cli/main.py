@@ -29,6 +29,7 @@ COMMANDS = {
     "explain": ("cantle.cli.watching", "Say why a task does not run, or what became of it."),
     "cancel": ("cantle.cli.asking", "Cancel a run, or some of its tasks."),
     "update": ("cantle.cli.asking", "Change the limits of a run while it goes on."),
+    "partition": ("cantle.cli.partitioning", "Make, show, resize and end partitions while a run goes on."),
     "validate": ("cantle.cli.foreseeing", "Check studies and report every problem."),
     "plan": ("cantle.cli.planning", "Say what would become of a study on these nodes or those, before any are held."),
     "report": ("cantle.cli.reporting", "Write a page that shows how a run went."),

@@ -9,6 +9,7 @@ An engine is told about nodes and decisions, and answers with events in the inbo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from cantle.model.records import Launch, Stop
@@ -37,6 +38,15 @@ class Engine(Protocol):
 
     def stop(self, stop: Stop) -> None:
         """End the attempt (TERM, grace, KILL; `at_once`: KILL); its `TaskEnded` bears the stop's outcome."""
+
+    def open_partition(self, partition: int, name: str, nodes: Sequence[int]) -> None:
+        """Start the agent of a partition on these nodes. `PartitionStarted` follows, or `PartitionFailed`."""
+
+    def resize_partition(self, partition: int, joining: Sequence[int], leaving: Sequence[int]) -> None:
+        """The agent serves these nodes as well, and those no more. Attempts may be launched on the new ones at once."""
+
+    def close_partition(self, partition: int) -> None:
+        """End the agent of a partition, if it has one. `PartitionEnded` follows."""
 
     def flush(self) -> None:
         """Send what has been gathered since the last flush: once a turn of the loop, so that messages go in batches."""

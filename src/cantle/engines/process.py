@@ -12,17 +12,38 @@ from __future__ import annotations
 import os
 import signal
 import time
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from cantle.errors import LockedError
-from cantle.model.records import Launch, NodeLost, Stop, TaskEnded, TaskStarted
+from cantle.model.records import Launch, NodeLost, PartitionEnded, Stop, TaskEnded, TaskStarted
 from cantle.model.resources import Node
 from cantle.model.seams import Channel, Inbox
 from cantle.model.study import Command
 from cantle.runner.frames import Frames, encode, frame
-from cantle.runner.messages import Ack, Base, BaseOver, End, Ended, Key, Leaving, Setup, Start, Started, Up
+from cantle.runner.messages import (
+    Ack,
+    Base,
+    BaseOver,
+    End,
+    Ended,
+    Held,
+    Hold,
+    Key,
+    Leaving,
+    Release,
+    Setup,
+    Start,
+    Started,
+    Up,
+)
 from cantle.runner.spool import read_spool
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cantle.engines.agents import Agents
 
 _RUN = b"CANTLE_RUN"
 """The variable that tells every process of a run which run that is: its directory."""
@@ -77,6 +98,7 @@ class ProcessEngine:
         self._bases: dict[int, Base] = {}
         self._links: dict[int, _Link] = {}
         self._where: dict[Key, int] = {}
+        self._agents: Agents | None = None
         os.makedirs(os.path.join(directory, home), exist_ok=True)
 
     def add_node(self, index: int, node: Node, channel: Channel) -> None:
@@ -122,6 +144,33 @@ class ProcessEngine:
             if number in link.bases:
                 link.bases.discard(number)
                 link.outgoing.append(encode(BaseOver(number)))
+
+    def open_partition(self, partition: int, name: str, nodes: Sequence[int]) -> None:
+        """Start the agent of a partition on these nodes."""
+        if self._agents is None:
+            from cantle.engines.agents import Agents
+
+            self._agents = Agents(self._inbox, self._tell)
+        self._agents.open(partition, name, nodes)
+
+    def resize_partition(self, partition: int, joining: Sequence[int], leaving: Sequence[int]) -> None:
+        """The agent serves these nodes as well, and those no more."""
+        if self._agents is not None:
+            self._agents.grow(partition, joining)
+            self._agents.shrink(partition, leaving)
+
+    def close_partition(self, partition: int) -> None:
+        """End the agent of a partition; what runs there has ended, or is being ended by itself."""
+        if self._agents is not None:
+            self._agents.close(partition)
+        else:
+            self._inbox.put(PartitionEnded(self._inbox.now(), partition))
+
+    def _tell(self, index: int, message: Hold | Release) -> bool:
+        link = self._links.get(index)
+        if link is not None:
+            link.outgoing.append(encode(message))
+        return link is not None
 
     def launch(self, launch: Launch, command: Command, walltime_s: float = 0.0, memory_mib: int = 0) -> None:
         """Start the attempt on its places. It is ended when it passes its walltime or its memory (0: no bound)."""
@@ -235,6 +284,8 @@ class ProcessEngine:
             elif type(message) is Started:
                 if message.key in link.running:
                     put(TaskStarted(message.time, *message.key, message.pid))
+            elif type(message) is Held and self._agents is not None:
+                self._agents.heard(index, message.partition)
             elif type(message) is Leaving:
                 self._lost(index, link, message.reason)
                 return
@@ -250,6 +301,8 @@ class ProcessEngine:
             del self._where[key]
         self._inbox.unwatch(link.channel.fileno())
         link.channel.close()
+        if self._agents is not None:
+            self._agents.node_gone(index)
 
     def _unstartable(self, key: Key, why: str) -> None:
         self._inbox.put(TaskEnded(self._inbox.now(), *key, "unstartable", detail=why))

@@ -24,7 +24,7 @@ from . import processes
 from .channel import DescriptorChannel
 from .family import Attempt, Family, Place, send_to_group
 from .frames import encode, frame
-from .messages import Ack, Base, BaseOver, Down, End, Ended, Key, Leaving, Setup, Start, Started
+from .messages import Ack, Base, BaseOver, Down, End, Ended, Held, Hold, Key, Leaving, Release, Setup, Start, Started
 from .packed import Allowance
 from .spawn import NotStarted, Spawner
 from .spool import write_spool
@@ -77,6 +77,8 @@ class Keeper:
         self._in_line: set[Key] = set()
         self._next_look = 0.0
         self._look_due = False
+        self.shares: dict[int, str] = {}
+        """Partitions that have a share of this node, by number, and what they are called."""
 
     # What the loop calls
 
@@ -175,6 +177,12 @@ class Keeper:
             over = self._spawners.pop(message.number, None)
             if over is not None:
                 over.writers.close()
+        elif type(message) is Hold:
+            self.shares[message.partition] = message.name
+            self._up.append(encode(Held(message.partition)))
+            self._urgent = True
+        elif type(message) is Release:
+            self.shares.pop(message.partition, None)
 
     def push(self) -> None:
         """Send what there is to tell, if it is time."""

@@ -86,6 +86,25 @@ class BaseOver(msgspec.Struct, frozen=True, tag=True, array_like=True):
     number: int
 
 
+class Hold(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """This node has a share of a partition from now on; the answer is `Held`."""
+
+    partition: int
+    name: str
+
+
+class Release(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """This node has no share of the partition any more."""
+
+    partition: int
+
+
+class Held(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """The share of the partition is held here: its attempts may come."""
+
+    partition: int
+
+
 class Started(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
     """The attempt's process runs. Of an attempt that ended before this could be told, `Ended` tells it."""
 
@@ -117,5 +136,5 @@ class Leaving(msgspec.Struct, frozen=True, tag=True, array_like=True):
     reason: str
 
 
-Down: TypeAlias = Setup | Start | End | Ack | Base | BaseOver
-Up: TypeAlias = Started | Ended | Leaving
+Down: TypeAlias = Setup | Start | End | Ack | Base | BaseOver | Hold | Release
+Up: TypeAlias = Started | Ended | Leaving | Held

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +31,10 @@ from cantle.model.records import (
     CancelAsked,
     Event,
     LimitsChanged,
+    PartitionAsked,
+    PartitionCancelAsked,
+    PartitionDrainAsked,
+    PartitionResizeAsked,
     RunResumed,
     RunStarted,
     StopAsked,
@@ -84,6 +89,7 @@ class Conductor:
         self.work = work
         self.inbox = SelectInbox()
         self.requests = Requests(layout.directory)
+        self._watching = -1
 
     def conduct(
         self,
@@ -124,6 +130,9 @@ class Conductor:
             self.journal.close()
         finally:
             self.lock.release()
+            if self._watching >= 0:
+                self.inbox.unwatch(self._watching)
+                os.close(self._watching)
             self.inbox.close()
 
     def take_up(self, journal: Journal, state: State, study: Study) -> None:
@@ -138,24 +147,44 @@ class Conductor:
             self.state.apply(record)
         self.journal.flush()
 
+    def _hear_of_requests(self) -> int:
+        """Let the kernel wake the loop when a request is made, where it can; later than the first moments of a run."""
+        from cantle.store.waking import drain, watch_folder
+
+        fd = watch_folder(self.layout.requests)
+        if fd < 0:
+            return sys.maxsize  # not again
+
+        def hear() -> None:
+            drain(fd)
+            self.requests.woken = True
+
+        self.inbox.watch(fd, hear)
+        self._watching = fd
+        return fd
+
     def _housekeeping(self, note: Callable[[str], None]) -> Observer:
         """What has to be done now and then while the loop turns."""
         requests = self.requests
         heartbeat = asked = synced = monotonic()
+        told = -1  # a descriptor on which the kernel tells of requests
 
         def observe(state: State) -> None:
-            nonlocal heartbeat, asked, synced
+            nonlocal heartbeat, asked, synced, told
             now = monotonic()
             if now - synced >= SYNC_S:
                 synced = now
                 self.journal.sync()
-            if now - asked >= REQUESTS_S:
+            if now - asked >= REQUESTS_S or requests.woken:
+                if told < 0 and not requests.woken:
+                    told = self._hear_of_requests()
                 asked = now
+                requests.woken = False
                 for event in requests.poll(limits=state.studies[0].limits):
                     if _concerns(event, state):
                         self.inbox.put(event)
                     else:
-                        note(f"a request for tasks or studies that do not exist is ignored: {event}")
+                        note(f"a request that speaks of what is not there is ignored: {event}")
                 for problem in requests.problems:
                     note(problem)
                 requests.problems.clear()
@@ -174,6 +203,10 @@ def _concerns(event: Event, state: State) -> bool:
     """Whether a request speaks of tasks and studies that there are."""
     if isinstance(event, CancelAsked):
         return all(0 <= task < len(state.tasks) for task in event.tasks or ())
+    if isinstance(event, PartitionAsked):
+        return event.wish.name not in state.partitions.by_name and event.wish.width > 0
+    if isinstance(event, PartitionResizeAsked | PartitionDrainAsked | PartitionCancelAsked):
+        return event.name in state.partitions.by_name
     return not isinstance(event, LimitsChanged) or 0 <= event.study < len(state.studies)
 
 

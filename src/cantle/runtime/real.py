@@ -5,11 +5,25 @@ One inbox, filled by engines and allocations; one thread. Nothing here waits but
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from cantle.allocations.base import Allocation
 from cantle.core.state import State
 from cantle.engines.base import Engine
 from cantle.errors import CantleError
-from cantle.model.records import Decision, Event, Launch, NodeLost, NodesJoined, Stop, TaskEnded
+from cantle.model.records import (
+    ClosePartition,
+    Decision,
+    Event,
+    GrowPartition,
+    Launch,
+    NodeLost,
+    NodesJoined,
+    OpenPartition,
+    ShrinkPartition,
+    Stop,
+    TaskEnded,
+)
 from cantle.model.study import Commands
 from cantle.runtime.inbox import SelectInbox
 
@@ -77,10 +91,24 @@ class RealWorld:
                     )
                 )
                 return
+            if decision.partition >= 0:
+                name = self.state.partitions.all[decision.partition].name
+                command = replace(command, env={**command.env, "CANTLE_PARTITION": name})
             step = self.state.step_of(decision.task)
             self.engine.launch(decision, command, step.walltime_s, step.needs.memory_mib)
         elif type(decision) is Stop:
             self.engine.stop(decision)
+        elif type(decision) is OpenPartition:
+            partition = self.state.partitions.all[decision.partition]
+            self.engine.open_partition(decision.partition, partition.name, partition.nodes())
+        elif type(decision) is GrowPartition:
+            self.engine.resize_partition(decision.partition, [slots.node for slots in decision.slots], ())
+        elif type(decision) is ShrinkPartition:
+            left = self.state.partitions.all[decision.partition].nodes()
+            gone = [slots.node for slots in decision.slots if slots.node not in left]
+            self.engine.resize_partition(decision.partition, (), gone)
+        elif type(decision) is ClosePartition:
+            self.engine.close_partition(decision.partition)
 
     def settle(self) -> None:
         """The records of this turn are in the operating system's hands: let the messages go."""

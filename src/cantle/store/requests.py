@@ -15,13 +15,29 @@ from typing import TypeAlias
 import msgspec
 
 from cantle.errors import MachineError
-from cantle.model.records import CancelAsked, LimitsChanged, StopAsked
+from cantle.model.records import (
+    CancelAsked,
+    LimitsChanged,
+    PartitionAsked,
+    PartitionCancelAsked,
+    PartitionDrainAsked,
+    PartitionResizeAsked,
+    StopAsked,
+)
 from cantle.model.study import Limits
 
 from .failures import in_words, mend
 from .layout import Layout
 
-Wish: TypeAlias = CancelAsked | LimitsChanged | StopAsked
+Wish: TypeAlias = (
+    CancelAsked
+    | LimitsChanged
+    | StopAsked
+    | PartitionAsked
+    | PartitionResizeAsked
+    | PartitionDrainAsked
+    | PartitionCancelAsked
+)
 """What may be asked from outside. No other record is taken from there: nobody may claim that a task ended."""
 
 _QUIET_S = 2.0
@@ -60,6 +76,8 @@ class Requests:
     def __init__(self, directory: Path | str) -> None:
         layout = Layout(directory)
         self.problems: list[str] = []
+        self.woken = False
+        """Somebody heard that there is something: for whoever decides when to poll."""
         self._folder = layout.requests
         self._cancel = layout.maestro_cancel
         self._update = layout.maestro_update

@@ -1,0 +1,235 @@
+"""`cantle partition`: what one may ask about the partitions of a run that goes on, from any shell that sees its directory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cantle.cli.command import Command, amount, at_least
+from cantle.cli.naming import directory_argument
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Callable
+
+    from cantle.core.partitions import Partition
+    from cantle.report.loading import Run
+
+ACTIVE_S = 3600.0
+_PAUSE_S = 0.01
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    create = actions.add_parser("create", help="make a partition of so many nodes")
+    _named(create)
+    create.add_argument("-n", "--nodes", type=at_least(1), default=1, metavar="N", help="on how many nodes (default 1)")
+    create.add_argument(
+        "--cores", type=at_least(1), default=0, metavar="N", help="a share of each node (default: whole nodes)"
+    )
+    create.add_argument("--gpus", type=at_least(0), default=0, metavar="N", help="GPUs of each node, with --cores")
+    create.add_argument(
+        "--memory", type=amount("memory_mib"), default=0, metavar="SIZE", help="memory of each node, with --cores"
+    )
+    create.add_argument("--kind", default="", help="nodes of this kind alone")
+    create.add_argument(
+        "--layout",
+        choices=("any", "contiguous", "spread"),
+        default="any",
+        help="any: in the fewest runs of neighbours (default); contiguous: in one; spread: over most machines",
+    )
+    create.add_argument(
+        "--near", action="append", default=[], metavar="MACHINE", help="prefer the nodes of this machine"
+    )
+    create.add_argument("-w", "--wait", action="store_true", help="wait until tasks may run in it")
+    listing = actions.add_parser("list", help="show the partitions of a run")
+    directory_argument(listing)
+    listing.add_argument("--json", action="store_true", dest="as_json", help="one JSON object a line")
+    resize = actions.add_parser("resize", help="give a partition another number of nodes")
+    _named(resize)
+    resize.add_argument("nodes", type=at_least(1), metavar="N", help="on how many nodes")
+    resize.add_argument("-w", "--wait", action="store_true", help="wait until it has as many")
+    _named(actions.add_parser("drain", help="begin nothing more in a partition, and close it when it is empty"))
+    _named(actions.add_parser("cancel", help="end a partition now; its tasks return to their queue"))
+
+
+def _named(parser: ArgumentParser) -> None:
+    directory_argument(parser)
+    parser.add_argument("name", metavar="NAME", help="the partition's name")
+
+
+def _asked(asked: Namespace) -> int:
+    from cantle.report.loading import load
+
+    run = load(asked.directory)
+    if asked.action == "list":
+        return _list(run, asked.as_json)
+    return _ask(run, asked)
+
+
+def _ask(run: Run, asked: Namespace) -> int:
+    from time import time
+
+    from cantle.cli.asking import answered, me, not_answered, require_listener
+    from cantle.errors import RequestError
+    from cantle.model.records import PartitionAsked, PartitionCancelAsked, PartitionDrainAsked, PartitionResizeAsked
+    from cantle.model.study import PartitionWish
+    from cantle.store.requests import ask
+
+    require_listener(run, asked.action)
+    living = run.state.partitions.by_name
+    name = asked.name
+    if asked.action != "create" and name not in living:
+        there = ", ".join(sorted(living)) or "none"
+        raise RequestError(f"no partition of {run.name} is called {name!r}; there are {there}")
+    wish: Any
+    if asked.action == "create":
+        if name in living:
+            raise RequestError(f"{run.name} has a partition called {name!r} already; choose another name")
+        if (asked.gpus or asked.memory) and not asked.cores:
+            raise RequestError("--gpus and --memory are of a share of a node; say its --cores as well")
+        wanted = PartitionWish(
+            name,
+            int(asked.nodes),
+            int(asked.cores),
+            int(asked.gpus),
+            int(asked.memory),
+            asked.kind,
+            asked.layout,
+            tuple(asked.near),
+        )
+        wish = PartitionAsked(time(), wanted, by=me())
+    elif asked.action == "resize":
+        wish = PartitionResizeAsked(time(), name, int(asked.nodes), me())
+    elif asked.action == "drain":
+        wish = PartitionDrainAsked(time(), name, me())
+    else:
+        wish = PartitionCancelAsked(time(), name, me())
+    ask(run.directory, wish)
+    if not answered(run, lambda record: type(record) is type(wish) and _is_of(record, name)):
+        not_answered(run)
+        return 0
+    return _tell_outcome(run, name, asked)
+
+
+def _is_of(record: Any, name: str) -> bool:
+    return bool((record.wish.name if hasattr(record, "wish") else record.name) == name)
+
+
+def _tell_outcome(run: Run, name: str, asked: Namespace) -> int:
+    partition = _newest(run, name)
+    waits: Callable[[Partition], bool] | None = None
+    if getattr(asked, "wait", False) and asked.action == "create":
+        waits = _is_on_its_way
+    elif getattr(asked, "wait", False):
+        waits = _is_being_resized
+    if waits is not None:
+        from time import sleep
+
+        while waits(partition) and run.conductor is not None:
+            sleep(_PAUSE_S)
+            run.refresh()
+            partition = _newest(run, name)
+    else:
+        run.refresh()
+        partition = _newest(run, name)
+    print(_line(run, partition))
+    from cantle.core.standings import Standing
+
+    return 1 if partition.standing == Standing.FAILED else 0
+
+
+def _is_on_its_way(partition: Partition) -> bool:
+    from cantle.core.standings import Standing
+
+    return partition.standing < Standing.ACTIVE
+
+
+def _is_being_resized(partition: Partition) -> bool:
+    return not partition.over and len(partition.nodes()) != partition.width
+
+
+def _newest(run: Run, name: str) -> Partition:
+    return next(partition for partition in reversed(run.state.partitions.all) if partition.name == name)
+
+
+def _list(run: Run, as_json: bool) -> int:
+    partitions = run.state.partitions.all
+    if as_json:
+        import msgspec
+
+        for partition in partitions:
+            print(msgspec.json.encode(_facts(run, partition)).decode())
+        return 0
+    if not partitions:
+        print(f"{run.name} has no partitions")
+        return 0
+    rows = [("NAME", "STATE", "NODES", "CORES", "RUNNING", "WHERE", "WHY")]
+    for partition in partitions:
+        facts = _facts(run, partition)
+        where = ", ".join(facts["nodes"][:4]) + (
+            f" and {len(facts['nodes']) - 4} more" if len(facts["nodes"]) > 4 else ""
+        )
+        rows.append(
+            (
+                facts["name"],
+                facts["state"] + (", draining" if facts["draining"] else ""),
+                f"{len(facts['nodes'])}/{facts['width']}" if facts["state"] in _OPEN else str(facts["width"]),
+                str(facts["cores"]) if facts["nodes"] else "-",
+                str(len(facts["running"])),
+                where or "-",
+                facts["why"] or "-",
+            )
+        )
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+    return 0
+
+
+_OPEN = ("NEW", "PENDING", "STARTING", "ACTIVE")
+
+
+def _facts(run: Run, partition: Partition) -> dict[str, Any]:
+    room, state = partition.room, run.state
+    nodes = partition.nodes()
+    return {
+        "name": partition.name,
+        "state": partition.standing.name,
+        "draining": partition.draining,
+        "width": partition.width,
+        "nodes": [state.room.nodes[index].name for index in nodes],
+        "cores": sum(room.capacity[index][0].bit_count() for index in nodes),
+        "running": [state.tasks[task].name for task in partition.running],
+        "asked_at": partition.asked_at,
+        "active_at": partition.active_at,
+        "ended_at": partition.ended_at,
+        "by": partition.by,
+        "why": partition.why,
+    }
+
+
+def _line(run: Run, partition: Partition) -> str:
+    facts = _facts(run, partition)
+    where = f" on {', '.join(facts['nodes'])}" if facts["nodes"] else ""
+    why = f": {facts['why']}" if facts["why"] else ""
+    return f"{facts['name']}: {facts['state']}{', draining' if facts['draining'] else ''}{where}{why}"
+
+
+PARTITION = Command(
+    "partition",
+    "",
+    _arguments,
+    _asked,
+    """\
+A partition is a share of the nodes that belongs to nobody else: tasks whose step names it (`partition: NAME`) run there, and
+nothing else does. It is made, resized and ended while the run goes on, and ends with the run.
+
+Exit status: 0 when the run took note, 1 otherwise, or when there can be no such partition.""",
+    """\
+  cantle partition create out wide --nodes 4 --wait     four whole nodes
+  cantle partition create out side --nodes 8 --cores 2  two cores of each of eight nodes
+  cantle partition list out
+  cantle partition resize out wide 6
+  cantle partition drain out wide                       when its tasks have ended
+  cantle partition cancel out side                      now; its tasks wait for another one""",
+)
