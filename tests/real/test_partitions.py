@@ -61,7 +61,7 @@ class GoingRun:
         raise AssertionError(f"it has not happened: {self.records()[-10:]}")
 
     def until_running(self, n: int) -> None:
-        self.until(lambda _: (self.directory / ".cantle").exists() and len(load(self.directory).state.running) == n)
+        self.until(lambda _: Layout(self.directory).exists() and len(load(self.directory).state.running) == n)
 
     def go(self, *numbers: int) -> None:
         for number in numbers:
