@@ -14,7 +14,7 @@ from cantle.core.decide import Decider
 from cantle.core.state import State
 from cantle.model.records import AnyRecord, Event, RunStarted, StudyAdded, TasksAdded
 from cantle.model.resources import Node
-from cantle.model.study import Limits, Step, Task
+from cantle.model.study import Limits, PartitionWish, Step, Task
 from cantle.runtime.loop import run
 from cantle.runtime.simulated import Fate, SimulatedWorld
 from cantle.store.journal import Journal
@@ -53,6 +53,7 @@ def records_of(
     asked: Sequence[Event] = (),
     start_s: float = 0.5,
     until: int | None = None,
+    partitions: tuple[PartitionWish, ...] = (),
 ) -> list[AnyRecord]:
     """What a whole run would have written down, or the first `until` records of it."""
     state = State()
@@ -62,7 +63,7 @@ def records_of(
         world.put(event)
     for record in (
         RunStarted(0.0, "demo-1", "0", "here", 1),
-        StudyAdded(0.0, "demo", list(steps), directory=str(directory), limits=limits),
+        StudyAdded(0.0, "demo", list(steps), directory=str(directory), limits=limits, partitions=partitions),
         TasksAdded(0.0, 0, list(tasks)),
     ):
         log.write(record)

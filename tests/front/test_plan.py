@@ -11,14 +11,31 @@ from rundirs import cantle, records_of, write_run
 
 from cantle.core.idleness import Reason
 from cantle.core.packing import best_fit, spread
+from cantle.core.state import State
 from cantle.errors import RequestError
-from cantle.model.resources import Needs, Node
-from cantle.model.study import Limits, Step, Study, Task
+from cantle.model.records import (
+    AdmitPartition,
+    AnyRecord,
+    GrowPartition,
+    NodeLost,
+    NodesJoined,
+    OpenPartition,
+    PartitionAsked,
+    PartitionStarted,
+    ShrinkPartition,
+    StudyAdded,
+    TasksAdded,
+    TimePassed,
+)
+from cantle.model.resources import Needs, Node, Slots
+from cantle.model.study import Limits, PartitionWish, Step, Study, Task
 from cantle.report.durations import durations_of, experience_of
 from cantle.report.happened import happened_in
 from cantle.report.idling import idle_rows, idle_stretches
+from cantle.report.partition_times import partition_times
 from cantle.report.planning import Variant, foresee, groups_named, groups_worth_a_look, in_short, recommend
 from cantle.report.step_times import step_times
+from cantle.report.timeline import Recorder
 from cantle.runtime.simulated import Fate
 
 SWEEP = """\
@@ -138,6 +155,7 @@ class VariantRow(msgspec.Struct, forbid_unknown_fields=True):
     succeeded: bool
     counts: dict[str, int]
     steps: list[StepRow]
+    partitions: list[dict[str, str | float | None]]
     idle: list[IdleRow]
     idle_stretches: list[IdleStretch]
     failed: list[dict[str, str]]
@@ -387,3 +405,75 @@ def test_a_directory_without_a_run_is_refused(tmp_path: Path, capsys: pytest.Cap
 def test_a_packer_that_is_not_there_is_refused(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cantle("plan", sweep, "--packer", "bestfit") == 1
     assert "bestfit" in capsys.readouterr().err
+
+
+# Partitions
+
+
+def with_partition() -> Study:
+    """Two nodes of two cores; one task wants the second node as a partition of its own, when a task of 4 s is done."""
+    steps = [Step("first"), Step("inside", Needs(2), partition="whole"), Step("rest")]
+    tasks = [Task("f", 0, (), 4.0), Task("i", 1, (0,), 6.0), Task("r", 2, (), 12.0)]
+    made = study(steps, tasks)
+    made.partitions = (PartitionWish("whole"),)
+    return made
+
+
+def test_partitions_that_a_plan_makes_are_told() -> None:
+    timeline = planned(with_partition(), "2x2").found.timeline
+    [row] = partition_times(timeline)
+    assert (row.name, row.standing, row.nodes, row.cores, row.attempts) == ("whole", "DONE", 1, 2, 1)
+    assert (row.asked_s, row.active_s, row.ended_s) == (4.0, 4.0, 10.0)
+    assert row.in_use == pytest.approx(1.0)
+    assert [step.partitions for step in step_times(timeline)] == [[], ["whole"], []]
+
+
+def test_idle_cores_that_a_partition_holds_are_told() -> None:
+    steps = [Step("seed"), Step("inside", Needs(2), partition="part"), Step("wide", Needs(2))]
+    tasks = [Task("n", 0, (), 3.0), Task("m", 0, (), 9.0), Task("i", 1, (0,), 1.0), Task("w", 2, (0,), 1.0)]
+    made = study(steps, tasks)
+    made.partitions = (PartitionWish("part", 1, 2),)
+    timeline = planned(made, "1x2").found.timeline
+    [row, *_] = idle_rows(timeline)
+    assert (row.reason, row.core_s) in [("held", 6.0), ("partition", 6.0)]
+    assert "part" in row.why
+    assert timeline.busy_core_s == pytest.approx(3 + 9 + 2 + 2)
+
+
+def test_holdings_of_a_partition_that_shrinks_and_of_a_node_that_is_lost() -> None:
+    state = State()
+    recorder = Recorder(state)
+
+    def tell(record: AnyRecord) -> None:
+        recorder.write(record)
+        state.apply(record)
+
+    tell(NodesJoined(0.0, [Node("a", 4), Node("b", 4)]))
+    tell(PartitionAsked(1.0, PartitionWish("p", 2, 4)))
+    tell(AdmitPartition(1.0, 0))
+    tell(GrowPartition(2.0, 0, (Slots(0, "0-3"), Slots(1, "0-3"))))
+    tell(OpenPartition(3.0, 0))
+    tell(PartitionStarted(4.0, 0))
+    tell(ShrinkPartition(5.0, 0, (Slots(0, "1-2"),)))
+    tell(NodeLost(6.0, 1))
+    tell(TimePassed(8.0))
+    timeline = recorder.finish(8.0)
+    found = [(held.node, held.cores, held.since, held.until) for held in timeline.holdings]
+    assert found == [(0, "0-3", 2.0, 5.0), (1, "0-3", 2.0, 6.0), (0, "0,3", 5.0, 8.0)]
+    [row] = partition_times(timeline)
+    assert (row.nodes, row.cores, row.active_s, row.ended_s, row.in_use) == (2, 8, 4.0, 8.0, 0.0)
+
+
+def test_studies_that_share_a_run_keep_their_steps_apart() -> None:
+    state = State()
+    recorder = Recorder(state)
+    records: list[AnyRecord] = [
+        StudyAdded(0.0, "one", [Step("sim")]),
+        TasksAdded(0.0, 0, [Task("a", 0)]),
+        StudyAdded(0.0, "two", [Step("sim")]),
+        TasksAdded(0.0, 1, [Task("b", 1)], study=1),
+    ]
+    for record in records:
+        recorder.write(record)
+        state.apply(record)
+    assert [row.name for row in step_times(recorder.finish(1.0))] == ["one: sim", "two: sim"]

@@ -18,7 +18,7 @@ from rundirs import Conductor, cantle, demo, records_of, write_run
 from cantle.core.idleness import Reason
 from cantle.model.records import NodeLost, TaskEnded
 from cantle.model.resources import Needs, Node, Place
-from cantle.model.study import Step, Task
+from cantle.model.study import PartitionWish, Step, Task
 from cantle.report.chain import critical_chain
 from cantle.report.happened import happened_in
 from cantle.report.html import bars as bars_module
@@ -255,6 +255,19 @@ def test_a_run_without_nodes_or_attempts_has_a_page(tmp_path: Path) -> None:
     page = report(directory)
     assert "0 nodes" in page.text
     assert page.places == ["item0"]
+
+
+def test_partitions_are_framed_and_listed(tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    steps = [Step("seed"), Step("inside", Needs(2), partition="part")]
+    tasks = [Task("n", 0, (), 10.0), Task("i", 1, (0,), 10.0)]
+    records = records_of(steps, tasks, nodes=[Node("n0", 2), Node("n1", 2)], partitions=(PartitionWish("part", 1, 2),))
+    page = report(write_run(directory, records))
+    [name] = page.columns("item0", "partition")["title"]
+    assert name == "part"
+    assert "Partitions partition state" in page.text
+    assert "part DONE 1 2 10" in page.text
+    assert page.columns("item0", "step:inside")["where"] == ["n0, cores 0-1, in part"]
 
 
 # The chain, the idle time

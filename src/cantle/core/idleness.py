@@ -10,7 +10,9 @@ from enum import Enum
 from typing import NamedTuple
 
 from cantle.core.queues import ReadyQueue
+from cantle.core.room import Room
 from cantle.core.state import State
+from cantle.model.resources import Needs
 
 
 class Reason(Enum):
@@ -21,6 +23,7 @@ class Reason(Enum):
     ROOM = "no single node has enough room"
     THROTTLE = "the throttle allows no more at once"
     PARTITION = "it waits for its partition"
+    HELD = "partitions hold cores that it could use"
     STARTING = "it is about to be started"
     PARENTS = "nothing is ready"
     LAST = "nothing is left to be started"
@@ -79,11 +82,22 @@ def why_waits(state: State, queue: ReadyQueue) -> Reason:
     throttle = study.limits.throttle
     if throttle and study.in_progress >= throttle:
         return Reason.THROTTLE
-    fitting = state.room.fitting(needs).bit_count()
-    if fitting >= needs.nodes:
-        return Reason.STARTING
+    partitions = state.partitions
+    slicing = study.added.slicing
     if shape.partition:
+        partition = partitions.by_name.get(shape.partition)
+        fits = partition is not None and partition.serves and _fits(partition.room, needs)
+        return Reason.STARTING if fits else Reason.PARTITION
+    if slicing is not None and slicing.slices and (shape.widths or needs.nodes > 1):
         return Reason.PARTITION
+    if _fits(state.room, needs):
+        return Reason.STARTING
+    if any(not partition.room.full for partition in partitions.living.values()):
+        return Reason.HELD
     if needs.nodes > 1:
         return Reason.NODES
     return Reason.CORES if state.room.full else Reason.ROOM
+
+
+def _fits(room: Room, needs: Needs) -> bool:
+    return room.fitting(needs).bit_count() >= needs.nodes

@@ -76,7 +76,9 @@ def forecast(
         for task, seconds in zip(study.tasks, expected.seconds, strict=True)
     ]
     state = State()
-    state.apply(StudyAdded(0.0, study.name, study.steps, limits=limits, slicing=study.slicing))
+    state.apply(
+        StudyAdded(0.0, study.name, study.steps, limits=limits, slicing=study.slicing, partitions=study.partitions)
+    )
     state.apply(TasksAdded(0.0, 0, tasks))
     world = SimulatedWorld(
         state,

@@ -9,6 +9,7 @@ import msgspec
 from cantle.core.mend import fill_gaps
 from cantle.core.state import State
 from cantle.errors import RequestError
+from cantle.model.records import StudyOver
 from cantle.model.resources import Node
 from cantle.model.study import Commands, Study
 from cantle.report.loading import Run, load
@@ -28,7 +29,13 @@ class Happened(msgspec.Struct):
         state = self.timeline.state
         added = state.studies[0].added
         return Study(
-            added.name, state.steps, state.tasks, _no_work, limits=state.studies[0].limits, slicing=added.slicing
+            added.name,
+            state.steps,
+            state.tasks,
+            _no_work,
+            limits=state.studies[0].limits,
+            slicing=added.slicing,
+            partitions=added.partitions,
         )
 
     def machines(self) -> list[Node]:
@@ -50,6 +57,8 @@ def happened_in(directory: Path) -> Happened:
     contents = read(run.layout.journal)
     mending = False
     for record in contents:
+        if type(record) is StudyOver:
+            continue  # it lets go of what is to be told here
         mending = mending or bool(contents.damaged)
         for missing in fill_gaps(state, record) if mending else ():
             recorder.write(missing)

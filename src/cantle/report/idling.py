@@ -83,7 +83,7 @@ def in_words(timeline: Timeline, reason: Reason, tasks: list[int]) -> str:
             Reason.LAST: "nothing is left to be started",
         }.get(reason, "nothing is ready and nothing runs")
     step = state.step_of(tasks[0])
-    name = printable(state.tasks[tasks[0]].name if len(tasks) == 1 else step.name)
+    name = printable(state.tasks[tasks[0]].name if len(tasks) == 1 else timeline.label(tasks[0]))
     who = name if len(tasks) == 1 else f"{count(len(tasks), 'task')} of {name}"
     one = len(tasks) == 1
     needs = step.needs
@@ -96,7 +96,10 @@ def in_words(timeline: Timeline, reason: Reason, tasks: list[int]) -> str:
     if reason == Reason.ROOM:
         return f"{who} {'finds' if one else 'find'} no node with room for {needs}"
     if reason == Reason.PARTITION:
-        return f"{who} {'waits' if one else 'wait'} for the partition {printable(step.partition)}"
+        where = f"the partition {printable(step.partition)}" if step.partition else "an element of a slice"
+        return f"{who} {'waits' if one else 'wait'} for {where}"
+    if reason == Reason.HELD:
+        return f"{who} {'waits' if one else 'wait'}, and partitions hold the idle cores"
     if reason == Reason.THROTTLE:
         return f"the throttle holds {who} back"
     if reason == Reason.STARTING:
@@ -106,5 +109,5 @@ def in_words(timeline: Timeline, reason: Reason, tasks: list[int]) -> str:
 
 def _step(timeline: Timeline, stretch: Stretch) -> str:
     for task in stretch.tasks:
-        return timeline.state.step_of(task).name
+        return timeline.label(task)
     return ""

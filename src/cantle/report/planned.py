@@ -11,6 +11,7 @@ from cantle.model.resources import count
 from cantle.report.durations import Durations
 from cantle.report.failures import failed_tasks, why
 from cantle.report.idling import idle_rows, idle_stretches
+from cantle.report.partition_times import partition_times
 from cantle.report.planning import Recommendation, Variant
 from cantle.report.step_times import StepTimes, step_times
 from cantle.report.wording import counted, duration, printable
@@ -90,6 +91,13 @@ def _details(variant: Variant) -> Iterator[str]:
     for step in step_times(found.timeline):
         if chosen := widths_in_words(step):
             yield f"  widths        {printable(step.name)}: {chosen}"
+    for made in partition_times(found.timeline)[:MOST_REASONS]:
+        yield (
+            f"  partition     {printable(made.name)}: {count(made.nodes, 'node')}, {count(made.cores, 'core')}, "
+            f"{duration(made.asked_s)} to {duration(made.ended_s)}, {100 * made.in_use:.1f} % in use"
+        )
+    if len(found.state.partitions.all) > MOST_REASONS:
+        yield f"  partition     {len(found.state.partitions.all) - MOST_REASONS:,} more: --json tells all"
     rows = [row for row in idle_rows(found.timeline) if row.share >= _WORTH_TELLING]
     for row in rows[:MOST_REASONS]:
         longest = row.longest_until_s - row.longest_since_s
@@ -136,6 +144,7 @@ def variant_object(variant: Variant) -> dict[str, object]:
         "succeeded": variant.whole,
         "counts": {phase.name.lower(): found.state.totals[phase] for phase in Phase if found.state.totals[phase]},
         "steps": [msgspec.to_builtins(row, str_keys=True) for row in step_times(found.timeline)],
+        "partitions": [msgspec.to_builtins(row) for row in partition_times(found.timeline)],
         "idle": [msgspec.to_builtins(row) for row in idle_rows(found.timeline)],
         "idle_stretches": [msgspec.to_builtins(row) for row in idle_stretches(found.timeline, MOST_STRETCHES)],
         "failed": [

@@ -47,20 +47,21 @@ def step_times(timeline: Timeline) -> list[StepTimes]:
     needs: dict[str, list[Needs]] = {}
     waits: dict[str, dict[str, float]] = {}
     for number, step in enumerate(state.steps):
-        row = rows.setdefault(step.name, StepTimes(step.name))
+        name = timeline.labels[number]
+        row = rows.setdefault(name, StepTimes(name))
         row.tasks += sum(state.counts[number])
         row.done += state.counts[number][Phase.DONE]
         if step.partition and step.partition not in row.partitions:
             row.partitions.append(step.partition)
-        if step.needs not in needs.setdefault(step.name, []):
-            needs[step.name].append(step.needs)
+        if step.needs not in needs.setdefault(name, []):
+            needs[name].append(step.needs)
         for reason, seconds in timeline.waits.get(state.shape_of_step[number], {}).items():
-            found = waits.setdefault(step.name, {})
+            found = waits.setdefault(name, {})
             found[reason.value] = found.get(reason.value, 0.0) + seconds
     launches: dict[str, int] = {}
     done: dict[str, int] = {}
     for attempt, ready in zip(timeline.attempts, ready_since(timeline), strict=True):
-        row = rows[state.step_of(attempt.task).name]
+        row = rows[timeline.label(attempt.task)]
         waited = attempt.launched - ready
         launches[row.name] = launches.get(row.name, 0) + 1
         row.waited_s += waited

@@ -9,8 +9,7 @@ import msgspec
 from cantle.core.idleness import Idle, IdleWatch, Reason, why_waits
 from cantle.core.state import State
 from cantle.model import records as r
-from cantle.model.resources import Node, Place, list_to_mask
-from cantle.model.study import Step
+from cantle.model.resources import Node, Place, list_to_mask, mask_to_list
 
 
 class Attempt(msgspec.Struct, gc=False):
@@ -31,6 +30,8 @@ class Attempt(msgspec.Struct, gc=False):
     peak_mib: float = 0.0
     exit_code: int = 0
     detail: str = ""
+    partition: int = -1
+    """In which partition, by number; below 0: in none."""
 
     @property
     def seconds(self) -> float:
@@ -49,6 +50,16 @@ class NodeSpan(msgspec.Struct):
     node: Node
     joined: float
     left: float
+
+
+class Holding(msgspec.Struct):
+    """Cores of a node that a partition owned, as an index list, from when until when."""
+
+    partition: int
+    node: int
+    cores: str
+    since: float
+    until: float
 
 
 class Stretch(msgspec.Struct):
@@ -81,6 +92,13 @@ class Timeline(msgspec.Struct):
     """For each queue's number, how long its ready tasks were kept waiting by what, in task-seconds."""
     zero: float
     """When it began, in seconds since the epoch; in a simulation 0."""
+    holdings: list[Holding]
+    labels: list[str]
+    """What each step, by number, is called: its name, with its study's before it when there are several."""
+
+    def label(self, task: int) -> str:
+        """What the task's step is called."""
+        return self.labels[self.state.tasks[task].step]
 
     @property
     def utilisation(self) -> float:
@@ -116,6 +134,7 @@ class Recorder:
         self._nodes: list[NodeSpan] = []
         self._idle: list[Stretch] = []
         self._waits: dict[int, dict[Reason, float]] = {}
+        self._holdings: list[Holding] = []
 
     def write(self, record: r.AnyRecord) -> None:
         """Take in what the record, which is about to be applied, ends and begins."""
@@ -138,6 +157,10 @@ class Recorder:
             self._doubtful = True
         elif kind is r.NodeLost:
             self._lost(record)  # type: ignore[arg-type]
+        elif kind is r.GrowPartition:
+            self._grown(record)  # type: ignore[arg-type]
+        elif kind is r.ShrinkPartition:
+            self._shrunk(record)  # type: ignore[arg-type]
         elif kind is r.RunResumed:
             self._resumed()
 
@@ -156,6 +179,11 @@ class Recorder:
         for span in self._nodes:
             if span.left < 0:
                 span.left = end
+        for held in self._holdings:
+            if held.until < 0:
+                # What a partition has left when it ends goes back by itself.
+                ended = self._state.partitions.all[held.partition]
+                held.until = max(held.since, ended.ended_at - zero) if ended.over else end
         return Timeline(
             self._state,
             end,
@@ -166,7 +194,16 @@ class Recorder:
             self._capacity,
             self._waits,
             zero,
+            self._holdings,
+            self._labels(),
         )
+
+    def _labels(self) -> list[str]:
+        state = self._state
+        if len(state.studies) < 2:
+            return [step.name for step in state.steps]
+        names = [study.added.name for study in state.studies]
+        return [f"{names[study]}: {step.name}" for step, study in zip(state.steps, state.study_of_step, strict=True)]
 
     def _pass(self, moment: float) -> None:
         """Nothing has changed from the last record up to this moment."""
@@ -205,6 +242,22 @@ class Recorder:
         state = self._state
         return state.step_of(next(iter(stretch.tasks))).name == state.step_of(task).name
 
+    def _grown(self, record: r.GrowPartition) -> None:
+        moment = record.time - (self._zero or 0.0)
+        self._holdings += [Holding(record.partition, slots.node, slots.cores, moment, -1.0) for slots in record.slots]
+
+    def _shrunk(self, record: r.ShrinkPartition) -> None:
+        """Of what the partition had of these nodes, what is left goes on as a holding of its own."""
+        moment = record.time - (self._zero or 0.0)
+        for slots in record.slots:
+            gone = list_to_mask(slots.cores)
+            for held in [held for held in self._holdings if held.until < 0 and held.partition == record.partition]:
+                if held.node == slots.node and (left := list_to_mask(held.cores)) & gone:
+                    held.until = moment
+                    if left & ~gone:
+                        rest = mask_to_list(left & ~gone)
+                        self._holdings.append(Holding(held.partition, held.node, rest, moment, -1.0))
+
     def _count_anew(self) -> None:
         state = self._state
         self._doubtful = False
@@ -218,6 +271,7 @@ class Recorder:
     def _launched(self, record: r.Launch) -> None:
         moment = record.time - (self._zero or 0.0)
         attempt = Attempt(record.task, record.attempt, moment, moment, moment, record.on, why=record.why)
+        attempt.partition = record.partition
         self._open[record.task] = attempt
         self._attempts.append(attempt)
         ahead = None if record.behind is None else self._state.running.get(record.behind)
@@ -256,6 +310,9 @@ class Recorder:
                 self._close(attempt, moment, "interrupted" if self._state.stands_in_line(task) else "lost")
         if self._nodes[record.node].left < 0:
             self._nodes[record.node].left = moment
+        for held in self._holdings:
+            if held.until < 0 and held.node == record.node:
+                held.until = moment
         self._doubtful = True
 
     def _resumed(self) -> None:
@@ -265,6 +322,9 @@ class Recorder:
         for span in self._nodes:
             if span.left < 0:
                 span.left = last
+        for held in self._holdings:
+            if held.until < 0:
+                held.until = last
         self._doubtful = True
 
     def _close(self, attempt: Attempt, moment: float, outcome: str) -> None:
@@ -337,9 +397,3 @@ def bounds_of(timeline: Timeline, factors: Sequence[Mapping[int, float]] = ()) -
             if total > below.get(parent, 0.0):
                 below[parent] = total
     return longest, area
-
-
-def step_name(timeline: Timeline, task: int) -> str:
-    """The name of the task's step."""
-    step: Step = timeline.state.step_of(task)
-    return step.name

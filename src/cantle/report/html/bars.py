@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from cantle.model.resources import count, list_to_mask
@@ -11,6 +13,7 @@ from cantle.report.wording import duration, printable
 MOST_BARS = 8000
 """Above, the chart is a grid."""
 GRID_ROWS, GRID_COLUMNS = 100, 300
+MOST_PARTITIONS = 2000
 _LEVELS = 4
 """How many shades of fullness a cell may have: cells that look alike become one bar."""
 
@@ -50,15 +53,20 @@ class Bars(msgspec.Struct):
     rows: int
     bars: list[Bar]
     grid: bool
+    partitions: list[Bar]
+    """What belonged to partitions, from when until when."""
 
 
 def bars_of(timeline: Timeline, most: int = MOST_BARS) -> Bars:
     """At most about so many bars."""
     lanes, lane_of = _lanes(timeline.nodes)
     rows = sum(lane.cores for lane in lanes)
-    spans = [_rows(attempt, lanes, lane_of) for attempt in timeline.attempts]
+    spans = [
+        _rows(((place.node, place.cores) for place in attempt.on), lanes, lane_of) for attempt in timeline.attempts
+    ]
+    partitions = _partitions(timeline, lanes, lane_of)[:MOST_PARTITIONS]
     if sum(map(len, spans)) > most:
-        return Bars(lanes, rows, _grid(timeline, spans, rows), True)
+        return Bars(lanes, rows, _grid(timeline, spans, rows), True, partitions)
     bars = []
     ready = ready_since(timeline)
     for number, (attempt, span) in enumerate(zip(timeline.attempts, spans, strict=True)):
@@ -68,7 +76,7 @@ def bars_of(timeline: Timeline, most: int = MOST_BARS) -> Bars:
         good = attempt.outcome in ("done", "running")
         for top, bottom in span:
             bars.append(Bar(attempt.started, attempt.ended, top, bottom, *told[:1], good, 1.0, *told[1:], number))
-    return Bars(lanes, rows, bars, False)
+    return Bars(lanes, rows, bars, False, partitions)
 
 
 def _lanes(nodes: list[NodeSpan]) -> tuple[list[Lane], list[int]]:
@@ -88,14 +96,14 @@ def _lanes(nodes: list[NodeSpan]) -> tuple[list[Lane], list[int]]:
     return lanes, lane_of
 
 
-def _rows(attempt: Attempt, lanes: list[Lane], lane_of: list[int]) -> list[tuple[int, int]]:
-    """The blocks of rows that the attempt's cores are, as (first, behind the last)."""
+def _rows(places: Iterable[tuple[int, str]], lanes: list[Lane], lane_of: list[int]) -> list[tuple[int, int]]:
+    """The blocks of rows that these cores of nodes are, as (first, behind the last)."""
     blocks: list[tuple[int, int]] = []
-    for place in sorted(attempt.on, key=lambda place: place.node):
-        if place.node >= len(lane_of):
+    for node, cores in sorted(places):
+        if node >= len(lane_of):
             continue
-        first = lanes[lane_of[place.node]].first
-        mask = list_to_mask(place.cores)
+        first = lanes[lane_of[node]].first
+        mask = list_to_mask(cores)
         while mask:
             low = (mask & -mask).bit_length() - 1
             run = mask >> low
@@ -108,11 +116,30 @@ def _rows(attempt: Attempt, lanes: list[Lane], lane_of: list[int]) -> list[tuple
     return blocks
 
 
+def _partitions(timeline: Timeline, lanes: list[Lane], lane_of: list[int]) -> list[Bar]:
+    """One bar for each block of cores that a partition had over the same time, the longest first."""
+    blocks: dict[tuple[int, float, float], list[tuple[int, str]]] = {}
+    for held in timeline.holdings:
+        blocks.setdefault((held.partition, held.since, held.until), []).append((held.node, held.cores))
+    bars = []
+    for (number, since, until), places in blocks.items():
+        partition = timeline.state.partitions.all[number]
+        what = f"partition {number}, {partition.standing.name.lower()}"
+        where = f"{count(sum(list_to_mask(cores).bit_count() for _, cores in places), 'core')} of {count(len(places), 'node')}"
+        when = f"{duration(since)} to {duration(until)}: {duration(until - since)}"
+        name = printable(partition.name)
+        bars += [
+            Bar(since, until, top, bottom, name, True, 1.0, name, what, when, where, printable(partition.why))
+            for top, bottom in _rows(places, lanes, lane_of)
+        ]
+    return sorted(bars, key=lambda bar: (bar.left - bar.right, bar.left, bar.top))
+
+
 def _told(timeline: Timeline, attempt: Attempt, waited: float) -> tuple[str, str, str, str, str, str]:
     """Step, title, and the lines of the text that comes up."""
     state = timeline.state
     task = state.tasks[attempt.task]
-    step = state.steps[task.step].name
+    step = timeline.label(attempt.task)
     name = printable(task.name if task.workspace or not task.params else f"{task.name} ({task.params})")
     what = f"attempt {attempt.number}: {attempt.outcome}"
     if attempt.outcome == "failed":
@@ -129,6 +156,8 @@ def _told(timeline: Timeline, attempt: Attempt, waited: float) -> tuple[str, str
         where = f"{printable(first)} and {count(len(attempt.on) - 1, 'more node')}, {count(attempt.cores, 'core')}"
     elif attempt.on and attempt.on[0].gpus:
         where += f", GPUs {attempt.on[0].gpus}"
+    if attempt.partition >= 0:
+        where += f", in {printable(state.partitions.all[attempt.partition].name)}"
     why = attempt.why if attempt.outcome in ("done", "running") else attempt.detail or attempt.why
     return step, name, what, when, where, printable(why)
 
@@ -138,9 +167,8 @@ def _grid(timeline: Timeline, spans: list[list[tuple[int, int]]], rows: int) -> 
     height = max(1, -(-rows // GRID_ROWS))
     width = (timeline.end or 1.0) / GRID_COLUMNS
     cells: dict[tuple[int, int], dict[tuple[str, bool], list[float]]] = {}
-    state = timeline.state
     for attempt, span in zip(timeline.attempts, spans, strict=True):
-        key = (state.step_of(attempt.task).name, attempt.outcome in ("done", "running"))
+        key = (timeline.label(attempt.task), attempt.outcome in ("done", "running"))
         first, last = int(attempt.started / width), min(GRID_COLUMNS - 1, int(attempt.ended / width))
         for top, bottom in span:
             for row in range(top // height, (bottom - 1) // height + 1):

@@ -58,6 +58,7 @@ COLOURS = (
 BAD = "#d62728"
 OTHER = "#8f9aa6"
 OTHERS = "other steps"
+PARTITION = "#00897b"
 REASONS = {
     Reason.PARENTS: "#8f9aa6",
     Reason.LAST: "#c3cad2",
@@ -65,6 +66,7 @@ REASONS = {
     Reason.ROOM: "#b2abd2",
     Reason.THROTTLE: "#5e9bd1",
     Reason.PARTITION: "#35978f",
+    Reason.HELD: "#80cdc1",
     Reason.STARTING: "#d6604d",
     Reason.STOPPING: "#4d4d4d",
     Reason.CORES: "#4d4d4d",
@@ -148,6 +150,7 @@ def _gantt(timeline: Timeline, colours: Mapping[str, str], times: Range1d, cross
     made.toolbar.active_drag = zoom
     made.toolbar.active_scroll = None
     _absence(made, bars, timeline.end)
+    framed = _partitions(made, bars)
     steps: dict[str, None] = {bar.step: None for bar in bars.bars}
     drawn = []
     for step in steps:
@@ -170,7 +173,7 @@ def _gantt(timeline: Timeline, colours: Mapping[str, str], times: Range1d, cross
                         "bottom": [bar.bottom - _gap(bars) for bar in mine],
                         "fill": [bar.fill for bar in mine],
                         "colour": [colours.get(step, OTHER) if bar.good else BAD for bar in mine],
-                        "edge": ["rgba(0,0,0,0)" if bars.grid else "rgba(128,128,128,0.55)"] * len(mine),
+                        "edge": ["rgba(0,0,0,0)" if bars.grid else "rgba(0,0,0,0.4)"] * len(mine),
                         **{
                             key: [getattr(bar, key) for bar in mine]
                             for key in ("title", "what", "when", "where", "why")
@@ -184,7 +187,9 @@ def _gantt(timeline: Timeline, colours: Mapping[str, str], times: Range1d, cross
         )
     if not bars.grid:
         _chain(made, timeline, bars)
-    made.add_tools(HoverTool(tooltips=_TEXT, renderers=drawn, point_policy="follow_mouse", attachment="right"))
+    made.add_tools(
+        HoverTool(tooltips=_TEXT, renderers=[*drawn, *framed], point_policy="follow_mouse", attachment="right")
+    )
     _node_axis(made, bars)
     made.xaxis.visible = False
     return made
@@ -210,6 +215,30 @@ def _absence(made: Any, bars: Bars, end: float) -> None:
         line_color=None,
         name="absent",
     )
+
+
+def _partitions(made: Any, bars: Bars) -> list[Any]:
+    """Frame what belonged to partitions, behind what ran there."""
+    if not bars.partitions:
+        return []
+    columns: dict[str, Any] = {
+        key: [getattr(bar, key) for bar in bars.partitions]
+        for key in ("left", "right", "top", "bottom", "title", "what", "when", "where", "why")
+    }
+    return [
+        made.quad(
+            left="left",
+            right="right",
+            top="top",
+            bottom="bottom",
+            fill_color=PARTITION,
+            fill_alpha=0.16,
+            line_color=PARTITION,
+            line_width=1.5,
+            source=ColumnDataSource(columns),
+            name="partition",
+        )
+    ]
 
 
 def _chain(made: Any, timeline: Timeline, bars: Bars) -> None:

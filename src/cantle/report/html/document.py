@@ -20,6 +20,7 @@ from cantle.report.html.sections import (
     charts_section,
     idle_section,
     nodes_in_words,
+    partitions_section,
     slowest_section,
     steps_section,
 )
@@ -77,6 +78,7 @@ def report_page(happened: Happened, plan: Expected | None, no_plan: str = "") ->
         charts_section(f"What ran where: {nodes_in_words(timeline)}", timeline, steps, colours, charts, until),
         _beside(timeline, steps, plan, no_plan, colours, charts, until),
         steps_section(steps, colours, real=True),
+        partitions_section(timeline),
         idle_section(timeline),
         chain_section(timeline),
         slowest_section(timeline, steps),
@@ -212,6 +214,7 @@ def _variant(found: Forecast, charts: Charts) -> str:
             _failures(timeline),
             charts_section(f"What would run where: {nodes_in_words(timeline)}", timeline, steps, colours, charts, 0.0),
             steps_section(steps, colours, real=False),
+            partitions_section(timeline),
             idle_section(timeline),
             chain_section(timeline),
         )

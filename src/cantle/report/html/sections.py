@@ -8,15 +8,17 @@ from cantle.core.idleness import Reason
 from cantle.model.resources import count
 from cantle.report.chain import critical_chain
 from cantle.report.html.bars import GRID_COLUMNS, GRID_ROWS, MOST_BARS
-from cantle.report.html.charts import BAD, OTHER, OTHERS, REASONS, timeline_charts
+from cantle.report.html.charts import BAD, OTHER, OTHERS, PARTITION, REASONS, timeline_charts
 from cantle.report.html.frame import Charts, section, swatch, table, text
 from cantle.report.idling import idle_rows, idle_stretches
+from cantle.report.partition_times import partition_times
 from cantle.report.planned import hours
 from cantle.report.step_times import StepTimes
 from cantle.report.timeline import Timeline, ready_since
 from cantle.report.wording import duration
 
 MOST_ROWS = 12
+MOST_PARTITIONS = 50
 MOST_LINKS = 200
 FEW_LINKS = 16
 _REASONS_IN_WORDS = {
@@ -26,6 +28,7 @@ _REASONS_IN_WORDS = {
     Reason.ROOM: "no node has enough room",
     Reason.THROTTLE: "the throttle",
     Reason.PARTITION: "waits for a partition",
+    Reason.HELD: "held by partitions",
     Reason.STARTING: "about to start",
     Reason.STOPPING: "being stopped",
 }
@@ -58,6 +61,8 @@ def _legend(timeline: Timeline, steps: Sequence[StepTimes], colours: Mapping[str
         chips.append(f'<span><i style="background:{OTHER}"></i>{OTHERS}</span>')
     if any(attempt.outcome not in ("done", "running") for attempt in timeline.attempts):
         chips.append(f'<span><i style="background:{BAD}"></i>attempts that were not done</span>')
+    if timeline.holdings:
+        chips.append(f'<span><i style="background:{PARTITION}55;border-color:{PARTITION}"></i>partitions</span>')
     return f'<div class="legend" data-chart="{chart}">{"".join(chips)}</div>\n'
 
 
@@ -102,6 +107,29 @@ def steps_section(steps: Sequence[StepTimes], colours: Mapping[str, str], real: 
             " Not done: attempts that ended in any other way. CPU time and peak memory are measured by the runners."
         )
     return section("Steps", table(head, rows, numbers), under=under)
+
+
+def partitions_section(timeline: Timeline) -> str:
+    """The partitions, when there were any."""
+    found = partition_times(timeline)
+    rows = [
+        (
+            row.name,
+            row.standing,
+            f"{row.nodes:,}",
+            f"{row.cores:,}",
+            duration(row.asked_s),
+            "-" if row.active_s is None else duration(row.active_s),
+            duration(row.ended_s),
+            f"{row.attempts:,}",
+            f"{100 * row.in_use:.1f} %",
+            row.why or "-",
+        )
+        for row in found[:MOST_PARTITIONS]
+    ]
+    under = f"The first {len(rows)} of {len(found):,}." if len(found) > len(rows) else ""
+    head = ("partition", "state", "nodes", "cores", "asked for", "active", "ended", "attempts", "in use", "why")
+    return section("Partitions", table(head, rows, (2, 3, 4, 5, 6, 7, 8)), under=under)
 
 
 def idle_section(timeline: Timeline) -> str:
@@ -169,7 +197,7 @@ def slowest_section(timeline: Timeline, steps: Sequence[StepTimes]) -> str:
     order = sorted(timeline.attempts, key=lambda attempt: (-attempt.seconds, attempt.task))[:MOST_ROWS]
     rows = []
     for attempt in order:
-        mean = means[state.step_of(attempt.task).name]
+        mean = means[timeline.label(attempt.task)]
         rows.append(
             (
                 state.tasks[attempt.task].name,

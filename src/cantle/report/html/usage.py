@@ -24,9 +24,8 @@ def usage_of(timeline: Timeline, steps: Sequence[str], other: str) -> Usage:
     """In use by each of `steps`, by all others together, and there."""
     width = (timeline.end or 1.0) / SPANS
     sums = {name: Sums(width) for name in (*steps, other)}
-    state = timeline.state
     for attempt in timeline.attempts:
-        name = state.step_of(attempt.task).name
+        name = timeline.label(attempt.task)
         sums[name if name in sums else other].add(attempt.started, attempt.ended, attempt.cores)
     there = Sums(width)
     for span in timeline.nodes:
