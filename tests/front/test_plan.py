@@ -428,16 +428,21 @@ def test_partitions_that_a_plan_makes_are_told() -> None:
     assert [step.partitions for step in step_times(timeline)] == [[], ["whole"], []]
 
 
-def test_idle_cores_that_a_partition_holds_are_told() -> None:
-    steps = [Step("seed"), Step("inside", Needs(2), partition="part"), Step("wide", Needs(2))]
-    tasks = [Task("n", 0, (), 3.0), Task("m", 0, (), 9.0), Task("i", 1, (0,), 1.0), Task("w", 2, (0,), 1.0)]
+def test_idle_cores_that_wait_for_a_partition_or_are_held_by_one_are_told() -> None:
+    steps = [Step("seed"), Step("inside", Needs(2), partition="part"), Step("more")]
+    tasks = [Task("n", 0, (), 3.0), Task("m", 0, (), 9.0), Task("i", 1, (0,), 1.0)]
     made = study(steps, tasks)
     made.partitions = (PartitionWish("part", 1, 2),)
-    timeline = planned(made, "1x2").found.timeline
-    [row, *_] = idle_rows(timeline)
-    assert (row.reason, row.core_s) in [("held", 6.0), ("partition", 6.0)]
-    assert "part" in row.why
-    assert timeline.busy_core_s == pytest.approx(3 + 9 + 2 + 2)
+    assert idle_of(planned(made, "1x2")) == [("partition", "i waits for the partition part", 6.0)]
+    made.tasks.append(
+        Task("q", 2, (0,), 5.0)
+    )  # more urgent than i, and the partition gathers the core that it could use
+    found = planned(made, "1x2")
+    assert idle_of(found) == [
+        ("held", "q waits, and partitions hold the idle cores", 6.0),
+        ("last", "only q still runs", 5.0),
+    ]
+    assert found.found.timeline.busy_core_s == pytest.approx(3 + 9 + 2 + 5)
 
 
 def test_holdings_of_a_partition_that_shrinks_and_of_a_node_that_is_lost() -> None:

@@ -7,6 +7,7 @@ measures a run asks after each of its records.
 from __future__ import annotations
 
 from enum import Enum
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from cantle.core.queues import ReadyQueue
@@ -38,12 +39,16 @@ class Idle(NamedTuple):
 
 
 class IdleWatch:
-    """Answers for one state, again and again. Remembers only what saves looking at everything that runs each time."""
+    """Answers for one state, again and again. It has to be told what is launched."""
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._blocker = -1
-        self._seen = -1
+        self._running: list[tuple[float, int]] = []
+        """What runs, and some that did, as a heap: the most hangs on the first."""
+
+    def launched(self, task: int) -> None:
+        """An attempt of the task was, or is about to be, launched."""
+        heappush(self._running, (-self._state.ranks[task], task))
 
     def why(self) -> Idle:
         """Why the cores that are free now are not used. Ask only while some are."""
@@ -64,14 +69,11 @@ class IdleWatch:
 
     def _most_hangs_on(self) -> int:
         """The running task with the longest work hanging on it, -1 when none runs."""
-        state = self._state
-        running = state.running
-        if self._seen == state.version:
-            return self._blocker
-        self._seen = state.version
-        ranks = state.ranks
-        self._blocker = max(running, key=lambda task: (ranks[task], -task), default=-1)
-        return self._blocker
+        heap = self._running
+        running = self._state.running
+        while heap and heap[0][1] not in running:
+            heappop(heap)
+        return heap[0][1] if heap else -1
 
 
 def why_waits(state: State, queue: ReadyQueue) -> Reason:

@@ -6,7 +6,7 @@ import msgspec
 
 from cantle.core.standings import Standing
 from cantle.model.resources import list_to_mask
-from cantle.report.timeline import Timeline, cores_of
+from cantle.report.timeline import Timeline
 
 
 class PartitionTimes(msgspec.Struct):
@@ -36,7 +36,7 @@ def partition_times(timeline: Timeline) -> list[PartitionTimes]:
     attempts: dict[int, int] = {}
     for attempt in timeline.attempts:
         if attempt.partition >= 0:
-            used[attempt.partition] = used.get(attempt.partition, 0.0) + attempt.seconds * cores_of(attempt.on)
+            used[attempt.partition] = used.get(attempt.partition, 0.0) + attempt.seconds * attempt.cores
             attempts[attempt.partition] = attempts.get(attempt.partition, 0) + 1
     owned: dict[int, float] = {}
     cores: dict[int, dict[int, int]] = {}

@@ -24,6 +24,8 @@ class Attempt(msgspec.Struct, gc=False):
     started: float
     ended: float
     on: tuple[Place, ...]
+    cores: int
+    """On how many, over all of its nodes."""
     outcome: str = "running"
     why: str = ""
     cpu_s: float = 0.0
@@ -37,11 +39,6 @@ class Attempt(msgspec.Struct, gc=False):
     def seconds(self) -> float:
         """How long its process ran."""
         return self.ended - self.started
-
-    @property
-    def cores(self) -> int:
-        """On how many cores, over all of its nodes."""
-        return cores_of(self.on)
 
 
 class NodeSpan(msgspec.Struct):
@@ -270,13 +267,15 @@ class Recorder:
 
     def _launched(self, record: r.Launch) -> None:
         moment = record.time - (self._zero or 0.0)
-        attempt = Attempt(record.task, record.attempt, moment, moment, moment, record.on, why=record.why)
+        cores = cores_of(record.on)
+        attempt = Attempt(record.task, record.attempt, moment, moment, moment, record.on, cores, why=record.why)
         attempt.partition = record.partition
         self._open[record.task] = attempt
         self._attempts.append(attempt)
+        self._watch.launched(record.task)
         ahead = None if record.behind is None else self._state.running.get(record.behind)
         if ahead is None or ahead.on != record.on:
-            self._held += cores_of(record.on)
+            self._held += cores
 
     def _started(self, record: r.TaskStarted) -> None:
         attempt = self._open.get(record.task)
@@ -295,7 +294,7 @@ class Recorder:
         attempt.detail = record.detail.partition("\n")[0]
         line = self._state.lines.get(record.task)
         if line is None or (line.owner == record.task and not line.waiting):
-            self._held -= cores_of(attempt.on)
+            self._held -= attempt.cores
         elif line.owner == record.task:
             follower = self._open.get(line.waiting[0])
             if follower is not None:
