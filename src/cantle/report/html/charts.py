@@ -264,7 +264,7 @@ def _node_axis(made: Any, bars: Bars) -> None:
         made.yaxis.axis_label = _shortened(lanes[0].name, 24)
     else:
         ticks = {lane.first + lane.cores / 2: _shortened(lane.name, 14) for lane in lanes[::every]}
-        made.yaxis.axis_label = "nodes" if every == 1 else f"nodes (every {every}. is named)"
+        made.yaxis.axis_label = "nodes" if every == 1 else f"nodes (one of {every} is named)"
         for lane in lanes[1:] if len(lanes) <= 200 else []:
             made.add_layout(Span(location=lane.first, dimension="width", line_width=1, name="border", level="underlay"))
     made.yaxis.ticker = FixedTicker(ticks=list(ticks))
