@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
     from cantle.model.study import Study
+    from cantle.store.layout import Layout
 
 
 def _arguments(parser: ArgumentParser) -> None:
@@ -35,6 +36,8 @@ def _resume(asked: Namespace) -> int:
     from cantle.store.layout import Layout
 
     layout = Layout(asked.directory).require()
+    if layout.shared:
+        _take_out(layout)
     machine = this_machine(asked)
 
     from cantle.runtime.conducting import resume
@@ -57,6 +60,20 @@ def _resume(asked: Namespace) -> int:
         say(f"cantle: all tasks of the run in {layout.directory} are done; there is nothing to go on with")
         return 0
     return conduct(conductor, machine, asked)
+
+
+def _take_out(layout: Layout) -> None:
+    """A study of a pilot that is not up goes on by itself from now on."""
+    from cantle.errors import RequestError
+    from cantle.runtime.pilot.address import is_pilot
+    from cantle.runtime.pilot.leaving import take_out
+
+    if is_pilot(layout):
+        raise RequestError(
+            f"{layout.directory} is the directory of a pilot: go on with all of its studies with "
+            f"`cantle up {layout.directory}`, or with one of them by its own directory"
+        )
+    take_out(layout, lambda text: say(f"cantle: {text}"))
 
 
 def _reopen(reader: str, folder: Path) -> Study:

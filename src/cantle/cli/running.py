@@ -12,8 +12,11 @@ from cantle.cli.machine import conduct, fresh_directory, limit_options, limits_o
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
+    from cantle.model.study import Study
 
-def _arguments(parser: ArgumentParser) -> None:
+
+def study_arguments(parser: ArgumentParser) -> None:
+    """Which study, where to, and how it is read: what `run` and `submit` share."""
     parser.add_argument(
         "study_file", metavar="STUDY", type=Path, help="a Maestro study (YAML) or a WfFormat instance (JSON)"
     )
@@ -21,8 +24,6 @@ def _arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "-y", "-Y", "--yes", action="store_true", help="replace the run that stands in the output directory"
     )
-    parser.add_argument("-n", "--no", action="store_true", help="check everything and say what would run; run nothing")
-    parser.add_argument("--dry", action="store_true", help="make the directory with all scripts; run nothing")
     parser.add_argument(
         "-a",
         "--attempts",
@@ -49,6 +50,18 @@ def _arguments(parser: ArgumentParser) -> None:
         "--scale", type=at_least(0, float), default=1.0, metavar="X", help="recorded durations (WfFormat) times X"
     )
     reading.add_argument("--spin", action="store_true", help="replay recorded durations as busy loops, not as sleeps")
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    study_arguments(parser)
+    parser.add_argument("-n", "--no", action="store_true", help="check everything and say what would run; run nothing")
+    parser.add_argument("--dry", action="store_true", help="make the directory with all scripts; run nothing")
+    parser.add_argument(
+        "--pilot",
+        default="",
+        metavar="NAME",
+        help="not on this machine, but in the pilot of that name (see `cantle up`)",
+    )
     machine_options(parser)
     accepted = parser.add_argument_group("accepted without effect, since Maestro has them")
     accepted.add_argument("-s", "--sleeptime", type=float, metavar="S", help="nothing is polled here")
@@ -56,6 +69,10 @@ def _arguments(parser: ArgumentParser) -> None:
 
 
 def _run(asked: Namespace) -> int:
+    if asked.pilot and not (asked.dry or asked.no):
+        from cantle.cli.submitting import run_in_pilot
+
+        return run_in_pilot(asked)
     machine = None
     if not (asked.dry or asked.no):
         errand = None
@@ -65,11 +82,29 @@ def _run(asked: Namespace) -> int:
             errand = ahead.errand(asked.study_file)
         machine = this_machine(asked, errand)
 
+    from cantle.runtime.conducting import begin
+
+    study, reader, options = read_study(asked, dry=machine is None)
+    if asked.no:
+        steps = len({step.name for step in study.steps})
+        print(f"{study.name}: {len(study.tasks):,} tasks of {steps} steps; nothing was run")
+        return 0
+    layout = fresh_directory(asked.out, Path(study.output_parent or Path.cwd()), study.name, asked.yes)
+    if machine is None:
+        from cantle.runtime.dry import write_scripts
+
+        print(f"{write_scripts(study, layout):,} scripts written to {layout.directory}; nothing was run")
+        return 0
+    limits = limits_of(study, asked.throttle, asked.rlimit, asked.fail_fast)
+    return conduct(begin(study, layout, reader, limits, options, sys.argv), machine, asked)
+
+
+def read_study(asked: Namespace, dry: bool) -> tuple[Study, str, str]:
+    """The study that was asked for, its warnings told; the name of its reader, and the options it was read with, as JSON."""
     import msgspec
 
     from cantle.plugins import reader_for
     from cantle.readers.base import ReadOptions
-    from cantle.runtime.conducting import begin
 
     chosen = reader_for(asked.study_file, asked.reader)
     options = ReadOptions(
@@ -81,30 +116,12 @@ def _run(asked: Namespace) -> int:
         scale=asked.scale,
         spin=asked.spin,
         launcher=asked.launcher,
-        dry=machine is None,
+        dry=dry,
     )
-    study = chosen.read(asked.study_file, options)
+    study: Study = chosen.read(asked.study_file, options)
     for warning in study.warnings:
         say(f"cantle: warning: {warning}")
-    if asked.no:
-        steps = len({step.name for step in study.steps})
-        print(f"{study.name}: {len(study.tasks):,} tasks of {steps} steps; nothing was run")
-        return 0
-    layout = fresh_directory(asked.out, Path(study.output_parent or Path.cwd()), study.name, asked.yes)
-    if machine is None:
-        from cantle.runtime.dry import write_scripts
-
-        print(f"{write_scripts(study, layout):,} scripts written to {layout.directory}; nothing was run")
-        return 0
-    conductor = begin(
-        study,
-        layout,
-        asked.reader or chosen.name,
-        limits_of(study, asked.throttle, asked.rlimit, asked.fail_fast),
-        msgspec.json.encode(options).decode(),
-        sys.argv,
-    )
-    return conduct(conductor, machine, asked)
+    return study, asked.reader or chosen.name, msgspec.json.encode(options).decode()
 
 
 RUN = Command(
@@ -122,5 +139,6 @@ Exit status: 0 all tasks done, 2 some failed, 3 canceled or stopped (Ctrl-C), 1 
   cantle run study.yaml -o out --cores 8 --throttle 4
   cantle run study.yaml --pgen generator.py --pargs SIZE:10
   cantle run study.yaml --dry -o look       write all scripts, run nothing
+  cantle run study.yaml --pilot night       in the pilot of that name, as if it were here
   cantle run montage.json --scale 0.01      replay a recorded workflow, a hundred times faster""",
 )

@@ -12,6 +12,7 @@ from cantle.cli.naming import directory_argument, task_argument
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
+    from cantle.core.state import State
     from cantle.report.loading import Run
 
 NOT_TOLD = 1
@@ -167,14 +168,19 @@ def _wait_arguments(parser: ArgumentParser) -> None:
 
 
 def _wait(asked: Namespace) -> int:
+    return wait_for(asked.directory, asked.timeout)
+
+
+def wait_for(directory: Path, timeout_s: float | None = None) -> int:
+    """Wait until the run is over, and say how it ended. The exit status."""
     from time import monotonic, sleep
 
     from cantle.report.loading import OVER, Condition, load
     from cantle.report.table import headline
 
-    run = load(asked.directory)
+    run = load(directory)
     began = monotonic()
-    deadline = began + (float("inf") if asked.timeout is None else asked.timeout)
+    deadline = began + (float("inf") if timeout_s is None else timeout_s)
     over_since: float | None = None
     pause = _QUICK_S
     while True:
@@ -192,7 +198,7 @@ def _wait(asked: Namespace) -> int:
         else:
             over_since = None
         if now >= deadline:
-            print(f"cantle: {headline(run)}; waited for {asked.timeout:g} s", file=sys.stderr)
+            print(f"cantle: {headline(run)}; waited for {timeout_s:g} s", file=sys.stderr)
             return TIMED_OUT
         sleep(max(0.001, min(pause, deadline - now)))
         pause = _QUICK_S if over_since else min(1.2 * pause, _SLOW_S)
@@ -234,13 +240,29 @@ def _explain(asked: Namespace) -> int:
             f"The conductor of this run is dead: nothing of it runs. So it stood at {time_of_day(run.state.now)}; "
             f"go on with `cantle resume {typed(run.directory)}`."
         )
-    for sentence in explain(run.state, number):
+    for sentence in explain(*_widest(run, number)):
         print(printable(sentence))
     if run.state.phases[number] in FAILURES:
         failure = failure_of(run.state, number, run.directory)
         if not failure.again.startswith("cantle explain"):
             print(f"{'Run it again' if failure.again.startswith('cd ') else 'See'}: {failure.again}")
     return 0
+
+
+def _widest(run: Run, number: int) -> tuple[State, int]:
+    """The state in which it was decided about the task: of a study that shares its nodes, that of its pilot."""
+    from cantle.report.loading import OVER, load
+
+    if run.layout.shared and run.conductor is not None and run.condition not in OVER:
+        from cantle.runtime.pilot.leaving import pilot_of
+
+        found = pilot_of(run.layout)
+        if found is not None:
+            state = load(found[0]).state
+            task = state.studies[found[1]].first_task + number
+            if state.tasks[task].name == run.state.tasks[number].name:
+                return state, task
+    return run.state, number
 
 
 EXPLAIN = Command(

@@ -10,7 +10,7 @@ An engine is told about nodes and decisions, and answers with events in the inbo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from cantle.model.records import Launch, Stop
 from cantle.model.resources import Node
@@ -56,3 +56,17 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """End everything on all nodes and wait, for a bounded time, until it has ended."""
+
+
+@runtime_checkable
+class SharedEngine(Engine, Protocol):
+    """An engine on which several studies can run beside each other, each in a directory and an environment of its own."""
+
+    def open_base(self, number: int, directory: str, env: dict[bytes, bytes], hide_gpus: bool, first: int) -> None:
+        """From now on commands whose `base` is this number start in that directory, with that environment.
+
+        Their tasks are told their numbers counted from `first`. `hide_gpus`: those that asked for no GPU see none.
+        """
+
+    def close_base(self, number: int) -> None:
+        """All attempts of that base are over, and no more will come."""

@@ -66,7 +66,7 @@ class StudyAdded(Record, frozen=True, tag=True):
     """A study entered the run. Its tasks follow in `TasksAdded`. `options` are those it was read with, as JSON.
 
     `tasks` is their number: as long as fewer are known, the study has not entered whole. `priority` is added to that of each
-    of its steps.
+    of its steps; `weight` is its part of the nodes beside other studies'.
     """
 
     name: str
@@ -81,6 +81,7 @@ class StudyAdded(Record, frozen=True, tag=True):
     slicing: Slicing | None = None
     priority: float = 0.0
     partitions: tuple[PartitionWish, ...] = ()
+    weight: float = 1.0
 
 
 class TasksAdded(Record, frozen=True, tag=True):

@@ -13,7 +13,7 @@ from pathlib import Path
 from time import monotonic, time
 
 from cantle.core.phases import Phase
-from cantle.core.state import State
+from cantle.core.state import State, StudyState
 from cantle.report.wording import clock
 
 COLUMNS = (
@@ -60,11 +60,15 @@ class StatusFile:
     """Keeps `status.csv` up to date: call it once a turn, and `write` at the end.
 
     A large file is put together over many turns, so its rows may be seconds apart; readers only ever see a complete file.
-    A disk that does not take it does not stop the run: `trouble` holds the reason, "" when all is well.
+    A disk that does not take it does not stop the run: `trouble` holds the reason, "" when all is well. With `study` it tells
+    of the tasks of that study alone.
     """
 
-    def __init__(self, path: Path | str, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self, path: Path | str, clock: Callable[[], float] = monotonic, study: StudyState | None = None
+    ) -> None:
         self.path = Path(path)
+        self._study = study
         self.trouble = ""
         self._beside = self.path.with_name(f".{self.path.name}.new")
         self._clock = clock
@@ -98,7 +102,7 @@ class StatusFile:
         """Write the next rows; put the file into its place after the last. Whether more are to come."""
         try:
             if self._chunks is None:
-                self._chunks = _chunks(state)
+                self._chunks = _chunks(state, self._study)
                 self._fd = os.open(self._beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
             chunk = next(self._chunks, None)
             if chunk is not None:
@@ -126,13 +130,13 @@ class StatusFile:
                 pass
 
 
-def _chunks(state: State) -> Iterator[str]:
+def _chunks(state: State, study: StudyState | None) -> Iterator[str]:
     """The file in pieces. As in Maestro's, no newline follows the last row."""
     yield HEADER
-    first = 0
-    while first < len(state.tasks):
+    first = study.first_task if study is not None else 0
+    while first < (end := study.tasks.stop if study is not None else len(state.tasks)):
         now = max(state.now, time())
-        last = min(first + ROWS_AT_ONCE, len(state.tasks))
+        last = min(first + ROWS_AT_ONCE, end)
         yield "".join(["\n" + ",".join(map(_cell, cells(state, task, now))) for task in range(first, last)])
         first = last
 

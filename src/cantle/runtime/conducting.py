@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, time
 from types import FrameType
+from typing import Protocol
 
 import msgspec
 
@@ -78,6 +79,16 @@ class Outcome(msgspec.Struct):
     exit_code: int
 
 
+class Writes(Protocol):
+    """Who keeps a journal and its state."""
+
+    state: State
+    journal: Journal
+
+    def record(self, *records: AnyRecord) -> None:
+        """Write records down and apply them."""
+
+
 class Conductor:
     """The one process that writes in a run's directory, from `begin` or `resume` until `close`."""
 
@@ -109,7 +120,7 @@ class Conductor:
         world = RealWorld(self.state, self.inbox, machine.allocation, engine, self.work)
         try:
             self.work.prepare(str(self.layout.directory))
-            with _signals_stop_the_run(self.inbox):
+            with signals_stop_the_run(self.inbox):
                 watching = (self._housekeeping(note), *observers)
                 try:
                     run(self.state, world, self.journal, decider, watching)
@@ -181,7 +192,7 @@ class Conductor:
                 asked = now
                 requests.woken = False
                 for event in requests.poll(limits=state.studies[0].limits):
-                    if _concerns(event, state):
+                    if concerns(event, state):
                         self.inbox.put(event)
                     else:
                         note(f"a request that speaks of what is not there is ignored: {event}")
@@ -199,7 +210,7 @@ class Conductor:
         return observe
 
 
-def _concerns(event: Event, state: State) -> bool:
+def concerns(event: Event, state: State) -> bool:
     """Whether a request speaks of tasks and studies that there are."""
     if isinstance(event, CancelAsked):
         return all(0 <= task < len(state.tasks) for task in event.tasks or ())
@@ -230,8 +241,8 @@ def begin(
     lock = ConductorLock(layout.lock, study.name)
     lock.acquire()
     try:
-        _keep(study, layout.study)
-        _copy_for_people(study, layout)
+        keep(study, layout.study)
+        copy_for_people(study, layout)
         journal = Journal.open_new(layout.journal)
     except BaseException:
         lock.release()
@@ -254,11 +265,17 @@ def _opening(
     run = RunStarted(
         now, f"{study.name}-{int(now)}-{os.getpid()}", __version__, os.uname().nodename, os.getpid(), tuple(argv)
     )
-    added = StudyAdded(
+    added = study_added(study, str(layout.directory), limits, reader, options, now)
+    return [run, added, *_tasks_from(study, 0, now)]
+
+
+def study_added(study: Study, directory: str, limits: Limits, reader: str, options: str, now: float) -> StudyAdded:
+    """The record by which a study enters a run."""
+    return StudyAdded(
         now,
         study.name,
         study.steps,
-        str(layout.directory),
+        directory,
         limits,
         study.digest,
         study.source,
@@ -267,7 +284,6 @@ def _opening(
         len(study.tasks),
         study.slicing,
     )
-    return [run, added, *_tasks_from(study, 0, now)]
 
 
 def _opening_again(state: State, study: Study, layout: Layout) -> list[AnyRecord]:
@@ -319,12 +335,12 @@ def resume(
     conductor = Conductor(layout, lock, journal, state, study.work(str(layout.directory)))
     try:
         conductor.record(*_tasks_from(study, len(state.tasks), time()))
-        _take_in_results(conductor, str(layout.nodes))
+        take_in_results(conductor, str(layout.nodes))
         difference = None
         if changed is not None and names(changed) == names(study):
             difference = difference_of(study, changed, layout)
         elif changed is not None:
-            _keep(changed, _beside(layout))
+            keep(changed, _beside(layout))
             kept = begin_anew_with_what_holds(state, study, changed, layout, _opening_again(state, changed, layout))
             _exchange(layout)
             note(f"the study has other tasks now: {kept:,} results of {len(changed.tasks):,} tasks still hold")
@@ -335,10 +351,10 @@ def resume(
         now = time()
         conductor.record(RunResumed(now, os.uname().nodename, os.getpid(), retry))
         if changed is not None:
-            _copy_for_people(changed, layout)
+            copy_for_people(changed, layout)
         if changed is not None and difference is not None:
             # Kept beside, written down, put into its place: dying in between leaves what the next resume can tell apart.
-            _keep(changed, _beside(layout))
+            keep(changed, _beside(layout))
             conductor.record(difference)
             conductor.journal.wait_synced()
             _exchange(layout)
@@ -369,7 +385,8 @@ def replay(layout: Layout, note: Callable[[str], None] = lambda _: None) -> Stat
     return state
 
 
-def _keep(study: Study, folder: Path) -> None:
+def keep(study: Study, folder: Path) -> None:
+    """Write what a study needs to be made again into its folder. Raises MachineError."""
     try:
         folder.mkdir(exist_ok=True)
         for name, content in study.keep.items():
@@ -410,7 +427,7 @@ def _reopened(state: State, layout: Layout, reopen: Callable[[str, Path], Study]
     return study
 
 
-def _copy_for_people(study: Study, layout: Layout) -> None:
+def copy_for_people(study: Study, layout: Layout) -> None:
     """Maestro leaves a copy of the study's file at the top of its directory, and people look for it there."""
     source = Path(study.source)
     try:
@@ -431,7 +448,7 @@ def _require_same_tasks(state: State, study: Study, layout: Layout) -> None:
         )
 
 
-def _take_in_results(conductor: Conductor, home: str) -> None:
+def take_in_results(conductor: Writes, home: str) -> None:
     """Results that no conductor lived to write down lie where the runners left them.
 
     Attempts that ended because their conductor went away are not among them: resuming sends those back anyway.
@@ -447,7 +464,7 @@ def _take_in_results(conductor: Conductor, home: str) -> None:
 
 
 @contextmanager
-def _signals_stop_the_run(inbox: SelectInbox) -> Iterator[None]:
+def signals_stop_the_run(inbox: SelectInbox) -> Iterator[None]:
     """Ctrl-C, TERM and a lost terminal stop the run in order; a second Ctrl-C at once, a third without asking anybody.
 
     Signals that follow each other at once are one: a closing terminal sends several.

@@ -13,6 +13,10 @@ from cantle.errors import MachineError, RequestError
 from .failures import in_words
 
 OWN = ".cantle"
+SUBMISSION = "submission"
+"""What a study brings along for a pilot: there as long as it belongs to one."""
+DOOR = "door"
+"""The folder of a pilot's door."""
 
 
 class Layout:
@@ -56,6 +60,11 @@ class Layout:
     def exists(self) -> bool:
         """Whether a run was begun here."""
         return self.journal.exists()
+
+    @property
+    def shared(self) -> bool:
+        """Whether this is the directory of a pilot, or of a study that belongs to one."""
+        return (self.own / DOOR).exists() or (self.own / SUBMISSION).exists()
 
     def require(self) -> Layout:
         """This layout, if a run was begun here. Raises RequestError otherwise."""

@@ -1,0 +1,88 @@
+"""How does a command go on when its terminal has gone, and how does whoever began it learn that all is well?
+
+The process forks twice, in a session of its own, with its output in a file. What it says through its pipe, "ready" or what
+went wrong, the process that began it waits for.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from cantle.errors import MachineError
+
+_READY = b"ready\n"
+
+
+class Herald:
+    """The daemon's end: `ready` once, or the error with which it ends."""
+
+    def __init__(self, fd: int = -1) -> None:
+        self._fd = fd
+
+    def ready(self) -> None:
+        """All is well: whoever began us may go."""
+        self._say(_READY)
+
+    def failed(self, why: str) -> None:
+        """Nothing came of it. Without effect after `ready`."""
+        self._say(why.encode(errors="replace"))
+
+    def _say(self, what: bytes) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            try:
+                os.write(fd, what)
+                os.close(fd)
+            except OSError:  # nobody waits any more
+                pass
+
+
+def go_on_without_terminal(log: Path, life: Callable[[Herald], int]) -> None:
+    """Let a daemon live `life`, with its output in `log`, and return when it is ready.
+
+    Raises MachineError with its own words when it ended before. Never returns in the daemon itself.
+    """
+    reading, writing = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    first = os.fork()
+    if first == 0:
+        os.close(reading)
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        _live(log, Herald(writing), life)
+    os.close(writing)
+    os.waitpid(first, 0)
+    said = b""
+    with os.fdopen(reading, "rb") as pipe:
+        said = pipe.read()
+    if said != _READY:
+        why = said.decode(errors="replace") or f"it ended at once; what it said lies in {log}"
+        raise MachineError(why)
+
+
+def _live(log: Path, herald: Herald, life: Callable[[Herald], int]) -> None:
+    """The daemon's whole life."""
+    code = 1
+    try:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        null = os.open(os.devnull, os.O_RDONLY)
+        out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        for fd, target in ((null, 0), (out, 1), (out, 2)):
+            os.dup2(fd, target)
+        os.close(null)
+        os.close(out)
+        code = life(herald)
+    except BaseException as problem:  # noqa: BLE001 - whoever waits shall hear of it, whatever it is
+        import traceback
+
+        traceback.print_exc()
+        herald.failed(f"{type(problem).__name__}: {problem}")
+    finally:
+        sys.stderr.flush()
+        os._exit(code)

@@ -1,0 +1,323 @@
+"""How does one conductor serve many studies, for as long as its user wants?
+
+The loop is that of any run, over one state with all studies and one journal. Around it stand the door, at which studies come
+in, and what each study has of its own. Whatever takes long (reading a study, bringing a journal to the disk) is done by
+threads, and whatever goes wrong with one study ends that study alone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from time import monotonic, time
+
+import msgspec
+
+from cantle import __version__
+from cantle.core.decide import Decider
+from cantle.core.state import State
+from cantle.engines.base import SharedEngine
+from cantle.engines.process import await_runners, end_strays
+from cantle.errors import LockedError, PluginError, RequestError
+from cantle.model.records import AnyRecord, CancelAsked, Event, RunResumed, RunStarted, StopAsked, StudyOver
+from cantle.runtime.conducting import (
+    HEARTBEAT_S,
+    REQUESTS_S,
+    RUNNERS_PATIENCE_S,
+    SYNC_S,
+    Machine,
+    concerns,
+    signals_stop_the_run,
+    take_in_results,
+)
+from cantle.runtime.inbox import SelectInbox
+from cantle.runtime.loop import turn
+from cantle.runtime.pilot import submission
+from cantle.runtime.pilot.door import Door, Visitor
+from cantle.runtime.pilot.entering import Entry, Reopen
+from cantle.runtime.pilot.entrance import Entrance
+from cantle.runtime.pilot.errands import Errands
+from cantle.runtime.pilot.house import House
+from cantle.runtime.pilot.jobs import jobs_of
+from cantle.runtime.pilot.messages import Down, Going, Jobs, Question, Refused, Submit, Told
+from cantle.runtime.pilot.rebuilding import Rebuilt, rebuild, replace_journal
+from cantle.runtime.pilot.splitting import SplitLog
+from cantle.runtime.pilot.tenants import KeepStatus, lock_of
+from cantle.runtime.pilot.views import Views
+from cantle.runtime.real import RealWorld
+from cantle.store.journal import Journal
+from cantle.store.layout import Layout
+from cantle.store.lock import ConductorLock
+from cantle.store.requests import Requests
+
+SWITCH_S = 0.0005
+"""So soon the loop gets the interpreter back from a thread that reads a study."""
+PATIENCE_S = 10.0
+"""How long the end of a pilot waits for its threads. A study that is over by then, but not closed, the next pilot closes."""
+GOING_DOWN = "the pilot is going down and takes in no more studies"
+
+
+class Surroundings(msgspec.Struct):
+    """What a pilot needs from those who call it.
+
+    `reopen` makes a study again, `keep_status` keeps a status file, `ready` is called once nodes are there and the door is
+    open, `note` is told what the log should say.
+    """
+
+    reopen: Reopen
+    keep_status: KeepStatus
+    ready: Callable[[], None]
+    note: Callable[[str], None]
+
+
+class Pilot:
+    """The conductor of an allocation that several studies share, from `begin` or `go_on` until `close`."""
+
+    def __init__(self, layout: Layout, lock: ConductorLock, journal: Journal, state: State, views: Views) -> None:
+        self.layout = layout
+        self.journal = journal
+        self.state = state
+        self.inbox = SelectInbox()
+        self.log = SplitLog(journal, views)
+        self.errands = Errands(self.inbox)
+        self.found: list[tuple[Entry, Journal]] = []
+        """Studies from before that go on."""
+        self.draining = False
+        self._lock = lock
+        self._requests = Requests(layout.directory)
+        self._house: House
+        """There once the loop turns, as is the entrance."""
+        self._entrance: Entrance
+        state.news = []
+
+    def conduct(self, machine: Machine, decider: Decider, around: Surroundings) -> None:
+        """Turn the loop until the pilot is told to end.
+
+        Raises JournalError when the pilot can no longer be written down, LockedError when somebody took it over. All studies
+        can be gone on with then.
+        """
+        engine = machine.make_engine(self.inbox, self.layout, False)
+        if not isinstance(engine, SharedEngine):
+            raise RequestError(f"{type(engine).__name__} cannot serve several studies at a time")
+        decider.lines = engine.keeps_lines
+        house = self._house = House(
+            self.state, self.log, engine, self.errands, self.record, around.keep_status, around.note
+        )
+        self._entrance = Entrance(
+            self.layout.directory,
+            self.state,
+            self.log,
+            house,
+            self.inbox,
+            self.errands,
+            self.record,
+            around.reopen,
+            around.note,
+        )
+        world = RealWorld(self.state, self.inbox, machine.allocation, engine, house.work)
+        door: Door | None = None
+        sys.setswitchinterval(SWITCH_S)
+        try:
+            with signals_stop_the_run(self.inbox):
+                self._go_on_with_what_was_found(around)
+                door = Door(self.layout, self.inbox, self._hear)
+                self._turn_until_over(world, decider, door, around)
+        finally:
+            self._entrance.close(GOING_DOWN)
+            if door is not None:
+                door.close()
+            world.close()
+
+    def close(self) -> None:
+        """Let all journals reach the disk, and let go of all directories."""
+        patience = monotonic() + PATIENCE_S
+        while self.errands.count and monotonic() < patience:
+            self.inbox.wait(0.05)
+            self.errands.follow_up()
+        try:
+            for _, journal in self.found:
+                journal.close()
+            if hasattr(self, "_house"):
+                self._house.close()
+            self.journal.close()
+        finally:
+            self._lock.release()
+            self.inbox.close()
+
+    def record(self, *records: AnyRecord) -> None:
+        """Write records down and apply them: those that come from nowhere but the conductor itself."""
+        for record in records:
+            self.log.write(record)
+            self.state.apply(record)
+        self.log.flush()
+
+    def _turn_until_over(self, world: RealWorld, decider: Decider, door: Door, around: Surroundings) -> None:
+        told = False
+        tend = self._housekeeping(door, around)
+        while not self._is_over():
+            events = world.wait()
+            try:
+                turn(self.state, world, self.log, decider, events)
+            except PluginError as fault:
+                around.note(str(fault))
+                self.inbox.put(StopAsked(time(), str(fault)))  # from now on no packer is asked
+            if not told and self.state.room.alive:
+                told = True
+                around.ready()
+            if self.state.news:
+                news, self.state.news = self.state.news, []
+                self._house.look_at(news)
+            self.errands.follow_up()
+            if not self.state.stopping:
+                self._entrance.step()
+            tend()
+
+    def _is_over(self) -> bool:
+        if self.state.stopping:
+            return not self.state.running
+        return self.draining and not (self._house.tenants or self._entrance or self.errands.count)
+
+    def _hear(self, question: Question, visitor: Visitor) -> None:
+        if isinstance(question, Submit):
+            if self.draining or self.state.stopping:
+                visitor.answer(Refused(GOING_DOWN))
+            else:
+                self._entrance.take(Layout(question.directory), visitor)
+        elif isinstance(question, Jobs):
+            visitor.answer(Told([*jobs_of(self.state), *self._entrance.jobs()], self.draining))
+        elif isinstance(question, Down):
+            self.draining = True
+            if question.now:
+                self.inbox.put(StopAsked(time(), "the pilot was taken down"))
+            visitor.answer(Going(len(self._house.tenants) + len(self._entrance)))
+
+    def _asked_of_all(self, note: Callable[[str], None]) -> Iterator[Event]:
+        """What was asked in the pilot's own directory: of all studies, or of partitions that are nobody's."""
+        for wish in self._requests.poll():
+            if concerns(wish, self.state):
+                yield wish
+            else:
+                note(f"a request that speaks of what is not there is ignored: {wish}")
+        for problem in self._requests.problems:
+            note(problem)
+        self._requests.problems.clear()
+
+    def _housekeeping(self, door: Door, around: Surroundings) -> Callable[[], None]:
+        """What has to be done now and then while the loop turns."""
+        heartbeat = asked = synced = monotonic()
+
+        def tend() -> None:
+            nonlocal heartbeat, asked, synced
+            now = monotonic()
+            if now - synced >= SYNC_S:
+                synced = now
+                self.journal.sync()
+            self._house.keep_status()
+            if now - asked >= REQUESTS_S:
+                asked = now
+                door.tend()
+                for event in (*self._asked_of_all(around.note), *self._house.ask_around()):
+                    self.inbox.put(event)
+            if now - heartbeat >= HEARTBEAT_S:
+                heartbeat = now
+                try:
+                    self._lock.heartbeat()
+                except LockedError:
+                    self.journal.abandon()
+                    raise
+                for event in self._house.give_signs_of_life():
+                    self.inbox.put(event)
+
+        return tend
+
+    def find_studies(self, rebuilt: Rebuilt) -> None:
+        """Take the directories of unfinished studies, and bring their journals up to date; before anything is recorded."""
+        for number, study in enumerate(self.state.studies):
+            if study.over:
+                continue
+            layout = Layout(study.added.directory)
+            sent = submission.get(layout) if submission.belongs_to(layout, self.layout.directory, number) else None
+            lock = lock_of(layout, study.added.name) if sent is not None else None
+            if sent is None or lock is None:
+                self.log.views.leave(number)
+                continue
+            end_strays(str(layout.directory))
+            replace_journal(layout, rebuilt.records.get(number, ()))
+            journal = Journal.reopen(layout.journal)
+            self.log.open(number, journal)
+            self.found.append((Entry(layout, lock, sent), journal))
+
+    def let_go_of_those_taken_away(self) -> None:
+        """Studies that somebody goes on with by themselves, or removed, are none of ours any more."""
+        ours = {entry.number for entry, _ in self.found}
+        for number, study in enumerate(self.state.studies):
+            if not study.over and number not in ours:
+                self.record(
+                    CancelAsked(time(), None, "its being taken out of the pilot", number), StudyOver(time(), number)
+                )
+
+    def _go_on_with_what_was_found(self, around: Surroundings) -> None:
+        for entry, journal in self.found:
+            entry.read(around.reopen)
+            tenant = self._house.move_in(entry, journal)
+            if entry.problem:
+                around.note(f"{tenant.name} cannot be gone on with: {entry.problem}")
+                self.record(CancelAsked(time(), None, f"the pilot: {entry.problem}", entry.number))
+                self._house.move_out(tenant)
+            elif tenant.study.known < tenant.study.added.tasks:
+                self._entrance.go_on(entry)
+            elif not tenant.left:
+                self._house.move_out(tenant)
+            else:
+                around.note(f"{tenant.name} goes on: {tenant.left:,} of {tenant.study.known:,} tasks are left")
+        self.found.clear()
+        self.state.news = []
+
+
+def begin(layout: Layout, name: str) -> Pilot:
+    """Begin a pilot, or go on with one whose conductor has gone.
+
+    Raises LockedError when it is up, MachineError when the directory cannot be written.
+    """
+    layout.create()
+    lock = ConductorLock(layout.lock, f"pilot {name}")
+    lock.acquire()
+    try:
+        rebuilt = rebuild(layout.journal) if layout.exists() else None
+        if rebuilt is None or all(study.over for study in rebuilt.state.studies):
+            return _begin_anew(layout, lock, name)
+        return _go_on(layout, lock, rebuilt)
+    except BaseException:
+        lock.release()
+        raise
+
+
+def _begin_anew(layout: Layout, lock: ConductorLock, name: str) -> Pilot:
+    _put_aside(layout)
+    pilot = Pilot(layout, lock, Journal.open_new(layout.journal), State(), Views())
+    now = time()
+    host, pid = os.uname().nodename, os.getpid()
+    pilot.record(RunStarted(now, f"pilot-{name}-{int(now)}-{pid}", __version__, host, pid, tuple(sys.argv)))
+    return pilot
+
+
+def _go_on(layout: Layout, lock: ConductorLock, rebuilt: Rebuilt) -> Pilot:
+    await_runners(str(layout.nodes), RUNNERS_PATIENCE_S)
+    end_strays(str(layout.directory))
+    pilot = Pilot(layout, lock, Journal.reopen(layout.journal), rebuilt.state, rebuilt.views)
+    pilot.find_studies(rebuilt)
+    take_in_results(pilot, str(layout.nodes))
+    pilot.record(RunResumed(time(), os.uname().nodename, os.getpid(), retry=False))
+    pilot.let_go_of_those_taken_away()
+    return pilot
+
+
+def _put_aside(layout: Layout) -> None:
+    """Keep the journal of an earlier pilot, all of whose studies are over."""
+    if not layout.exists():
+        return
+    number = 1
+    while (old := layout.journal.with_name(f"journal.{number}.jsonl")).exists():
+        number += 1
+    layout.journal.rename(old)

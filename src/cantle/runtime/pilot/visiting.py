@@ -1,0 +1,126 @@
+"""How does one ask something of a pilot, and what if nobody is there?"""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import msgspec
+
+from cantle.errors import MachineError, RequestError
+from cantle.runtime.pilot.address import Address, published
+from cantle.runtime.pilot.messages import (
+    MOST_ANSWERED,
+    MOST_ASKED,
+    NONCE_BYTES,
+    VERSION,
+    Answer,
+    Hello,
+    Question,
+    Refused,
+    Sealed,
+    T,
+    framed,
+    is_proven,
+    proof,
+    unframed,
+)
+from cantle.store.layout import Layout
+from cantle.store.lock import holder
+
+QUICK_S = 10.0
+"""A pilot that is well answers sooner, except a submission, which may have much to read."""
+
+
+class PilotGoneError(MachineError):
+    """The pilot went away in the middle of a conversation."""
+
+
+def ask(pilot: Path, name: str, question: Question, timeout_s: float | None = QUICK_S) -> Answer:
+    """What the pilot in that directory answers; `name` is what people call it.
+
+    Raises RequestError when it is not up, cannot be reached from here or refuses, PilotGoneError when it went away or did not
+    answer in time (then it is not known whether it heard).
+    """
+    address = _address(pilot, name)
+    try:
+        connection = _connect(address)
+    except OSError as error:
+        raise RequestError(
+            f"the pilot {name} cannot be reached: {error.strerror or error}. Is it up? cantle up {name}"
+        ) from error
+    try:
+        with connection:
+            connection.settimeout(timeout_s)
+            answer = _talk(connection, address, question)
+    except (OSError, ValueError) as error:
+        reason = "it did not answer in time" if isinstance(error, TimeoutError) else f"it went away ({error})"
+        raise PilotGoneError(f"the pilot {name} was asked, but {reason}; look with: cantle jobs {name}") from error
+    if isinstance(answer, Refused):
+        raise RequestError(answer.why)
+    return answer
+
+
+def _address(pilot: Path, name: str) -> Address:
+    layout = Layout(pilot)
+    there = holder(layout.lock) if layout.lock.exists() else None
+    if there is None:
+        if not layout.exists():
+            raise RequestError(f"there is no pilot {name}; begin one with: cantle up {name}")
+        raise RequestError(f"the pilot {name} is not up; go on with it: cantle up {name}")
+    here = os.uname().nodename
+    address = published(layout)
+    if there.host not in (here, "?"):
+        raise RequestError(
+            f"the pilot {name} is on host {there.host} (pid {there.pid}); ask it from there, not from {here}"
+        )
+    if address is None or address.pid != there.pid:
+        raise RequestError(f"the pilot {name} (pid {there.pid}) is just coming up or going down; try again in a moment")
+    return address
+
+
+def _connect(address: Address) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX if address.kind == "unix" else socket.AF_INET)
+    connection.settimeout(QUICK_S)
+    try:
+        connection.connect(address.where if address.kind == "unix" else ("127.0.0.1", int(address.where)))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _talk(connection: socket.socket, address: Address, question: Question) -> Answer:
+    hello = _hear(connection, Hello, MOST_ASKED)
+    if hello.version != VERSION:
+        raise RequestError(
+            f"the pilot speaks version {hello.version}, and this Cantle version {VERSION}: use the one that it was begun with"
+        )
+    nonce = os.urandom(NONCE_BYTES)
+    text = msgspec.msgpack.encode(question)
+    seal = proof(address.secret, b"visitor", hello.nonce, nonce, text)
+    connection.sendall(framed(Sealed(nonce, text, seal)))
+    answer = _hear(connection, Sealed, MOST_ANSWERED)
+    if answer.nonce != nonce or not is_proven(answer, address.secret, b"door", hello.nonce):
+        raise ValueError("somebody else answered")
+    return msgspec.msgpack.decode(answer.text, type=Answer)
+
+
+def _hear(connection: socket.socket, kind: type[T], most: int) -> T:
+    """One message. Raises OSError or ValueError when none comes."""
+    heard = bytearray()
+    wanted = 4
+    while len(heard) < wanted:
+        data = connection.recv(wanted - len(heard))
+        if not data:
+            raise ConnectionError("the connection was closed")
+        heard += data
+        if len(heard) == 4:
+            wanted = 4 + int.from_bytes(heard, "big")
+            if wanted > 4 + most:
+                raise ValueError("the answer is too long")
+    message = unframed(heard, kind, most)
+    if message is None:
+        raise ValueError("the message is not whole")
+    return message

@@ -1,0 +1,174 @@
+"""Does each study of a pilot have a journal that is that of a run by itself, whatever happens to the others?"""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders import CheckedState
+from cantle.core.decide import Decider
+from cantle.core.phases import FINAL
+from cantle.core.state import State
+from cantle.model.records import (
+    AnyRecord,
+    CancelAsked,
+    Event,
+    LimitsChanged,
+    NodeLost,
+    NodesJoined,
+    PartitionAsked,
+    RunResumed,
+    RunStarted,
+    StopAsked,
+    StudyAdded,
+    TasksAdded,
+)
+from cantle.model.resources import Needs, Node
+from cantle.model.study import Limits, PartitionWish, Step, Task
+from cantle.runtime.loop import run, turn
+from cantle.runtime.pilot.views import Views, moved
+from cantle.runtime.simulated import Fate, SimulatedWorld
+
+COUNTS = st.lists(st.integers(0, 6), min_size=1, max_size=4)
+
+
+class Kept:
+    """A log that keeps."""
+
+    def __init__(self, *records: AnyRecord) -> None:
+        self.records = list(records)
+
+    def write(self, record: AnyRecord) -> None:
+        self.records.append(record)
+
+    def flush(self) -> None:
+        pass
+
+
+def study_of(n: int, wide: bool) -> tuple[list[Step], list[Task]]:
+    """A little tree: each task but the first waits for one before it, one only for its being over."""
+    steps = [Step("first", retries=1), Step("rest", Needs(cores=2 if wide else 1), restartable=True)]
+    tasks = [
+        Task(f"t{i}", min(i, 1), (i // 2,) if i % 3 == 1 else (), 0.0, (i // 2,) if i and i % 3 == 2 else ())
+        for i in range(n)
+    ]
+    return steps, tasks
+
+
+def coming(counts: list[int], limits: Limits) -> list[Event]:
+    """The studies come one after the other, each in two pieces."""
+    events: list[Event] = []
+    first_task = first_step = 0
+    for number, n in enumerate(counts):
+        steps, tasks = study_of(n, bool(number % 2))
+        time = 3.0 * number
+        events.append(
+            StudyAdded(
+                time, f"s{number}", steps, limits=limits if number == 1 else Limits(), tasks=n, priority=number % 2
+            )
+        )
+        placed = moved(tasks, first_task, first_step)
+        for begin in range(0, n, 3):
+            events.append(TasksAdded(time, first_task + begin, placed[begin : begin + 3], number))
+        first_task += n
+        first_step += len(steps)
+    return events
+
+
+@st.composite
+def mishaps(draw: st.DrawFn, studies: int) -> list[Event]:
+    """What somebody asks of a study that is there, and nodes that come and go."""
+    events: list[Event] = []
+    for _ in range(draw(st.integers(0, 3))):
+        time = draw(st.floats(0.5, 30))
+        study = draw(st.integers(0, min(studies - 1, int(time / 3.0 - 0.1))))
+        events.append(
+            draw(
+                st.sampled_from(
+                    [
+                        CancelAsked(time, None, "me", study),
+                        LimitsChanged(time, Limits(throttle=1), study),
+                        NodeLost(time, 0, "gone"),
+                        NodesJoined(time, [Node("more", 2)]),
+                    ]
+                )
+            )
+        )
+    return events
+
+
+def views_of(records: list[AnyRecord]) -> dict[int, CheckedState]:
+    """The state of each study's own journal; its invariants are checked after each record."""
+    views = Views()
+    states: dict[int, CheckedState] = {}
+    for record in records:
+        for study, view in views.split(record):
+            states.setdefault(study, CheckedState()).apply(view)
+    return states
+
+
+def require_the_same(state: State, views: dict[int, CheckedState]) -> None:
+    assert set(views) == set(range(len(state.studies)))
+    for number, study in enumerate(state.studies):
+        view, own = views[number], study.tasks
+        assert view.phases == [state.phases[task] for task in own]
+        assert view.attempts == [state.attempts[task] for task in own]
+        assert [view.cause_of.get(i) for i in range(len(own))] == [state.cause_of.get(task) for task in own]
+        assert [task.name for task in view.tasks] == [f"t{i}" for i in range(len(own))]
+        assert view.studies[0].limits == study.limits
+        assert [view.queue_of(i).shape.priority for i in range(len(own))] == [number % 2] * len(own)
+        assert view.stopping == state.stopping
+        assert len(view.room.nodes) == len(state.room.nodes)
+        assert view.room.alive == state.room.alive
+
+
+@given(COUNTS, st.data(), st.lists(st.sampled_from(["done", "failed", "timeout"]), min_size=1, max_size=5))
+@settings(max_examples=150, deadline=None)
+def test_each_studys_own_journal_tells_of_it_what_the_pilots_does(
+    counts: list[int],
+    data: st.DataObject,
+    outcomes: list[str],
+) -> None:
+    begun = RunStarted(0.0, "pilot", "0", "here", 1)
+    log = Kept(begun)
+    state = CheckedState()
+    state.apply(begun)
+    fail_fast = data.draw(st.booleans())
+
+    def fate(task: int, attempt: int) -> Fate:
+        return Fate(1.0 + task % 3, outcomes[(task + attempt) % len(outcomes)] if attempt < 4 else "done")  # type: ignore[arg-type]
+
+    world = SimulatedWorld(state, [(0.0, [Node("a", 2), Node("b", 2)])], fate, start_s=0.1)
+    for event in (*coming(counts, Limits(fail_fast=fail_fast)), *data.draw(mishaps(len(counts)))):
+        world.put(event)
+    stop = data.draw(st.one_of(st.none(), st.floats(3.0 * len(counts), 40)))
+    if stop is not None:
+        world.put(StopAsked(stop, "the pilot was taken down"))
+    decider = Decider()
+    while not (len(state.studies) == len(counts) and state.finished):
+        turn(state, world, log, decider, world.wait())
+    require_the_same(state, views_of(log.records))
+
+    resumed = RunResumed(state.now, "here", 2, retry=False)
+    log.write(resumed)
+    state.apply(resumed)
+    run(state, SimulatedWorld(state, [(state.now, [Node("c", 4)])], fate), log, Decider())
+    assert all(phase in FINAL for phase in state.phases)
+    require_the_same(state, views_of(log.records))
+
+
+def test_a_partition_is_known_to_all_and_to_its_own_study_as_its_own() -> None:
+    wish = PartitionWish("mine", 1, 2)
+    records: list[AnyRecord] = [
+        RunStarted(0.0, "pilot", "0", "here", 1),
+        NodesJoined(0.0, [Node("a", 4)]),
+        StudyAdded(1.0, "s0", [Step("x")], tasks=1),
+        TasksAdded(1.0, 0, [Task("t0", 0)], 0),
+        PartitionAsked(2.0, wish, 0),
+        StudyAdded(3.0, "s1", [Step("x")], tasks=1),
+        TasksAdded(3.0, 1, [Task("t0", 1)], 1),
+        PartitionAsked(4.0, PartitionWish("all", 1), -1),
+    ]
+    views = views_of(records)
+    known = {number: [(p.name, p.study) for p in view.partitions.all] for number, view in views.items()}
+    assert known == {0: [("mine", 0), ("all", -1)], 1: [("mine", -1), ("all", -1)]}
