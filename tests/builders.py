@@ -14,6 +14,7 @@ import msgspec
 from cantle.core.decide import Decider
 from cantle.core.invariants import check
 from cantle.core.phases import Phase
+from cantle.core.queues import KNOWN_AFTER
 from cantle.core.room import Room
 from cantle.core.state import State
 from cantle.model.records import (
@@ -28,6 +29,7 @@ from cantle.model.records import (
     Outcome,
     RunResumed,
     RunStarted,
+    Stop,
     StopAsked,
     StudyAdded,
     StudyChanged,
@@ -246,7 +248,56 @@ class Story:
         return self.state.running[self.number_of[name]]
 
 
-_LAZY = {"records", "queued", "queues", "studies", "room", "news", "partitions"}
+FIRST = " ".join(f"w{i}" for i in range(KNOWN_AFTER))
+"""The tasks by which it becomes known that their kind is short."""
+
+
+class QuickStory(Story):
+    """A story in which time passes by a millisecond. It begins when all of FIRST are done."""
+
+    def __init__(self, *jobs: Job, on: Node | None = None, **rest: Any) -> None:
+        super().__init__(*(job(name) for name in FIRST.split()), *jobs, on=[on or node()], **rest)
+        while self.state.totals[Phase.DONE] < KNOWN_AFTER:
+            self.decides()
+            for task in list(self.state.running):
+                self.end(self.name(task))
+
+    def _next(self) -> float:
+        return self.state.now + 0.001
+
+    def end(self, name: str, outcome: Outcome = "done", attempt: int = 0, detail: str = "") -> None:
+        """The attempt ends a millisecond after it began."""
+        task = self.number_of[name]
+        number = attempt or self.state.attempts[task]
+        self.happens(TaskEnded(self._next(), task, number, outcome, detail=detail, started=self.state.now))
+
+    def ends(self, outcome: Outcome, *names: str) -> None:
+        """They end together, in that order."""
+        now = self._next()
+        for name in names:
+            task = self.number_of[name]
+            self.happens(TaskEnded(now, task, self.state.attempts[task], outcome))
+
+    def rest(self) -> dict[str, str]:
+        """The phases of all but FIRST."""
+        return {name: phase for name, phase in self.phases().items() if not name.startswith("w")}
+
+    def runs_on(self) -> None:
+        """All that runs succeeds, until nothing is left."""
+        while not self.state.finished:
+            for decision in self.decides():
+                if type(decision) is Stop:
+                    self.happens(TaskEnded(self._next(), decision.task, decision.attempt, decision.outcome))
+            for task in list(self.state.running)[:1]:
+                self.end(self.name(task))
+
+
+def chain(*names: str, **rest: Any) -> list[Job]:
+    """The first stands on FIRST, each other one on the one before."""
+    return [job(name, names[i - 1] if i else FIRST, **rest) for i, name in enumerate(names)]
+
+
+_LAZY = {"records", "queued", "queues", "studies", "room", "news", "partitions", "lines"}
 
 
 def snapshot(state: State) -> dict[str, Any]:
@@ -264,7 +315,8 @@ def snapshot(state: State) -> dict[str, Any]:
     known["restart_next"] = set(state.restart_next)
     for name in ("pids", "launched_at", "ended_at"):
         known[name] = list(known[name])
-    known["queues"] = [(queue.shape, queue.ready()) for queue in state.queues]
+    known["queues"] = [(queue.shape, queue.ready(), list(queue.short_lines)) for queue in state.queues]
+    known["lines"] = [(task, line.owner, list(line.waiting)) for task, line in state.lines.items()]
     known["studies"] = [(s.added, s.first_step, s.limits, s.in_progress, s.failing) for s in state.studies]
     known["homes"] = {home: list(queues) for home, queues in state.homes.items()}
     known["partitions"] = [

@@ -65,4 +65,10 @@ def test_the_drawing_shows_each_cause_and_the_arrows_of_the_table() -> None:
             assert in_table == drawn
     for source in ACTIVE:
         assert TABLE[source][Cause.SEND_BACK] == Phase.READY
+    ahead = {(p, c, after) for p in Phase for c, after in TABLE[p].items() if c in (Cause.LINE_UP, Cause.DEFER)}
+    assert ahead == {
+        (Phase.WAITING, Cause.LINE_UP, Phase.LAUNCHED),
+        (Phase.LAUNCHED, Cause.DEFER, Phase.WAITING),
+    }
+    assert "─ line up ─" in DRAWN and "─ defer ─" in DRAWN
     assert "send back" in DRAWN and "`revive`" in DRAWN and "`redo`" in DRAWN

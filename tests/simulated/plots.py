@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from builders import CheckedState, Job, study_records
 from cantle.core.decide import Decider
 from cantle.core.phases import OVER, Phase
-from cantle.core.queues import LONGEST_LINE
+from cantle.core.queues import KNOWN_AFTER, LONGEST_LINE, MOMENT_S
 from cantle.core.state import State
 from cantle.model.records import (
     AnyRecord,
@@ -30,6 +30,7 @@ from cantle.model.records import (
     StopAsked,
     StudyChanged,
     TaskEnded,
+    TaskStarted,
 )
 from cantle.model.resources import Needs, Node, Place, indexes, list_to_mask
 from cantle.model.study import Limits
@@ -38,6 +39,9 @@ from cantle.runtime.simulated import Fate, SimulatedWorld
 
 PATIENCE = 5
 """From this attempt on every attempt succeeds, so that each plot has an end."""
+
+FORERUNNERS = KNOWN_AFTER + 2
+"""So many tasks of a quick plot go before, so that it is known how short they are."""
 
 BAD: tuple[Outcome, ...] = ("failed", "timeout", "memory", "lost", "interrupted", "canceled", "unstartable")
 
@@ -51,11 +55,20 @@ class Plot(msgspec.Struct, frozen=True):
     limits: Limits = Limits()
     mishaps: list[Event] = []
     start_s: float = 0.0
+    tell_starts_after_s: float = float("inf")
 
     def fate(self, task: int, attempt: int) -> Fate:
         """What becomes of this attempt: one of the drawn fates."""
         fate = self.fates[(task * 7 + attempt * 3) % len(self.fates)]
         return fate if attempt < PATIENCE else Fate(min(fate.duration_s, 1.0))
+
+
+class QuickPlot(Plot, frozen=True):
+    """A plot of tasks that are over in a moment, which the first of them give to know."""
+
+    def fate(self, task: int, attempt: int) -> Fate:
+        """The first tasks have good fates, the others those that were drawn."""
+        return Fate(0.001) if task < FORERUNNERS else super().fate(task, attempt)
 
 
 class Witness(CheckedState):
@@ -81,9 +94,15 @@ class Witness(CheckedState):
             launch = self.under_way.get(record.task)
             if launch is not None and launch.attempt == record.attempt:
                 del self.under_way[record.task]
+                if record.started or record.outcome in ("done", "failed", "timeout", "memory"):
+                    assert self.done.issuperset(self.tasks[record.task].parents), "began before its parents were done"
                 if record.outcome == "done":
                     assert record.task not in self.done, "done twice"
                     self.done.add(record.task)
+        elif isinstance(record, TaskStarted):
+            launch = self.under_way.get(record.task)
+            if launch is not None and launch.attempt == record.attempt:
+                assert self.done.issuperset(self.tasks[record.task].parents), "began before its parents were done"
         elif isinstance(record, NodeLost):
             for task, launch in list(self.under_way.items()):
                 if any(place.node == record.node for place in launch.on):
@@ -112,7 +131,13 @@ class Witness(CheckedState):
         assert task not in self.under_way and task not in self.done
         assert (task, launch.attempt) not in self.attempts_begun, "one attempt launched twice"
         assert launch.attempt == 1 + max((a for t, a in self.attempts_begun if t == task), default=0)
-        assert self.done.issuperset(row.parents)
+        ahead = self.under_way.get(launch.behind) if launch.if_done and launch.behind is not None else None
+        if ahead is not None:
+            assert ahead.attempt == launch.if_done and self.in_turn[launch.on][-1] == ahead.task, (
+                "right behind its parent"
+            )
+            assert ahead.task in row.parents and ahead.task not in row.after
+        assert self.done.issuperset(set(row.parents) - ({ahead.task} if ahead is not None else set()))
         assert all(self.phases[p] in OVER for p in row.after)
         throttle = self.studies[0].limits.throttle
         assert not throttle or len(self.under_way) < throttle
@@ -158,6 +183,7 @@ def world_of(plot: Plot, state: State, mishaps: Iterable[Event] = (), nodes_at: 
     """The world in which the plot takes place; with `nodes_at`, all nodes come up then."""
     groups = plot.nodes if nodes_at is None else [(nodes_at, [n for _, group in plot.nodes for n in group])]
     world = SimulatedWorld(state, groups, plot.fate, start_s=plot.start_s, grace_s=0.5)
+    world.tell_starts_after_s = plot.tell_starts_after_s
     for event in mishaps:
         world.put(event)
     return world
@@ -302,4 +328,49 @@ def plots(draw: st.DrawFn) -> Plot:
 def survivable_plots(draw: st.DrawFn) -> Plot:
     """Anything may go wrong, but there is a node for each job, and who is tried often enough succeeds."""
     plot = draw(plots())
+    return msgspec.structs.replace(plot, nodes=[*plot.nodes, (0.0, LARGE)])
+
+
+@st.composite
+def quick_plots(draw: st.DrawFn, may_go_wrong: bool = True) -> Plot:
+    """Chains and nets of tasks that are over in a moment, most of a kind. Anything may go wrong, or nothing but the tasks."""
+    the_jobs = [Job(f"t{i}") for i in range(FORERUNNERS)]
+    for i in range(FORERUNNERS, FORERUNNERS + draw(st.integers(2, 14))):
+        nearest = (f"t{i - 1}",) if draw(st.integers(0, 5)) else ()
+        others = [f"t{n}" for n in range(i - 1)]
+        some = st.lists(st.sampled_from(others), max_size=2, unique=True)
+        parents = nearest + (tuple(draw(some)) if draw(st.integers(0, 3)) == 0 else ())
+        after = tuple(name for name in draw(some) if name not in parents) if draw(st.integers(0, 5)) == 0 else ()
+        the_jobs.append(
+            Job(
+                f"t{i}",
+                parents,
+                after,
+                Needs(draw(st.sampled_from([1, 1, 1, 1, 2]))),
+                draw(st.sampled_from([0.0, 0.0, 0.0, 0.0, 1.0])),
+                draw(st.sampled_from([0, 0, 1])) if may_go_wrong else 0,
+                may_go_wrong and draw(st.booleans()),
+            )
+        )
+    scale = draw(st.sampled_from([0.001, 0.002, 0.01]))
+    drawn = [Fate(fate.duration_s * scale, fate.outcome) for fate in draw(fates)]
+    if draw(st.integers(0, 3)) == 0:
+        drawn.append(Fate(1.0))
+    the_nodes = draw(st.sampled_from([LARGE, [Node("small", 2)], [Node("a", 2), Node("b", 3)]]))
+    few = draw(st.lists(mishaps(len(the_jobs), len(the_nodes)), max_size=3)) if may_go_wrong else []
+    return QuickPlot(
+        the_jobs,
+        [(0.0, the_nodes)],
+        drawn,
+        draw(limits()) if may_go_wrong else Limits(),
+        sorted((msgspec.structs.replace(e, time=e.time * scale * 2) for e in few), key=lambda event: event.time),
+        0.0,
+        draw(st.sampled_from([MOMENT_S, float("inf")])),
+    )
+
+
+@st.composite
+def survivable_quick_plots(draw: st.DrawFn) -> Plot:
+    """The same, with a node for each job, whatever is lost."""
+    plot = draw(quick_plots())
     return msgspec.structs.replace(plot, nodes=[*plot.nodes, (0.0, LARGE)])

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plots import LARGE, Plot, Witness, go_on, plots, resume, tell, world_of
+from plots import LARGE, Plot, Witness, go_on, plots, quick_plots, resume, tell, world_of
 
-from builders import CheckedState, Story, job, node, nodes, snapshot
+from builders import FIRST, CheckedState, QuickStory, Story, chain, job, node, nodes, snapshot
 from cantle.core.mend import MISSING, fill_gaps
 from cantle.core.phases import Phase
 from cantle.core.state import State
@@ -207,6 +207,63 @@ def test_o33_nor_was_anything_above_it() -> None:
     assert ends_of(read(without(story, *gone))) == {"a": "ready", "b": "failed", "c": "launched"}
 
 
+def quick(*names: str, retries: int = 0) -> QuickStory:
+    """A chain of which the first runs and the others stand in line behind it."""
+    story = QuickStory(*chain(*names, retries=retries))
+    assert story.launches() == list(names)
+    return story
+
+
+def rest(state: State) -> dict[str, str]:
+    return {name: phase for name, phase in ends_of(state).items() if name not in FIRST.split()}
+
+
+def test_o33_who_is_launched_ahead_of_time_proves_nothing_of_the_one_that_it_waits_for() -> None:
+    story = quick("a", "b", "c")
+    state = read(without(story, (Launch, "b")))
+    assert rest(state) == {"a": "ready", "b": "waiting", "c": "launched"}, "c has its place, whoever else had it before"
+    story.end("a")
+    story.end("b", "failed")
+    state = read(without(story, (Launch, "b")))
+    assert rest(state) == {"a": "done", "b": "failed", "c": "launched"}
+
+
+def test_o33_who_has_begun_proves_that_the_one_that_it_waited_for_was_done() -> None:
+    story = quick("a", "b", "c")
+    story.end("a")
+    story.end("b")
+    assert rest(read(without(story, (TaskEnded, "a")))) == {"a": "done", "b": "done", "c": "launched"}
+    assert rest(read(without(story, (Launch, "a"), (TaskEnded, "a")))) == {"a": "done", "b": "done", "c": "launched"}
+    story.start("c")
+    state = read(without(story, (TaskEnded, "a"), (TaskEnded, "b")))
+    assert rest(state) == {"a": "done", "b": "done", "c": "running"}
+
+
+def test_o33_who_came_back_from_its_line_proves_nothing_even_if_its_launch_is_missing() -> None:
+    story = quick("a", "b", "c")
+    story.ends("failed", "a")
+    story.ends("interrupted", "b", "c")
+    state = read(without(story, (TaskEnded, "a"), (Launch, "b")))
+    assert rest(state) == {"a": "ready", "b": "waiting", "c": "waiting"}
+
+
+def test_o33_one_launched_ahead_of_time_was_not_in_vain_whatever_seemed_to_have_failed_before() -> None:
+    story = quick("a", "b", "c", retries=1)
+    story.ends("failed", "a")
+    story.ends("interrupted", "b", "c")
+    story.launches()
+    story.ends("failed", "a")
+    story.ends("interrupted", "b", "c")
+    story.resume(on=[node()])
+    story.launches()
+    resumed = next(i for i, r in enumerate(story.records) if isinstance(r, RunResumed))
+    quiet = [msgspec.structs.replace(r, retry=False) if isinstance(r, RunResumed) else r for r in story.records]
+    state = read(
+        quiet[: resumed + 2] + [r for r in quiet[resumed + 2 :] if getattr(r, "task", -1) != story.number_of["a"]]
+    )
+    assert rest(state) == {"a": "ready", "b": "launched", "c": "launched"}
+
+
 def test_o33_who_is_refused_did_not_run_then() -> None:
     story = Story(job("a", cores=2, retries=1), on=[node("n0", 2), node("n1", 1)])
     story.launches()
@@ -257,7 +314,7 @@ def last_good_ends(records: list[AnyRecord]) -> dict[int, int]:
     return {task: index for task, index in good.items() if state.phases[task] == Phase.DONE}
 
 
-@given(plots(), st.data())
+@given(plots() | quick_plots(), st.data())
 @settings(max_examples=250, deadline=None)
 def test_o33_whatever_is_missing_reading_goes_on_and_results_that_are_left_are_not_computed_again(
     plot: Plot, data: st.DataObject
@@ -288,7 +345,7 @@ def test_o33_whatever_is_missing_reading_goes_on_and_results_that_are_left_are_n
     assert not {r.task for r in state.records[begun:] if isinstance(r, Launch)} & done
 
 
-@given(plots(), st.data())
+@given(plots() | quick_plots(), st.data())
 @settings(max_examples=100, deadline=None)
 def test_in_a_whole_journal_nothing_is_filled_and_asking_changes_nothing(plot: Plot, data: st.DataObject) -> None:
     state = State()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plots import LARGE, Plot, Witness, begin, fates, go_on, mishaps, resume, world_of
+from plots import LARGE, Plot, QuickPlot, Witness, begin, fates, go_on, mishaps, quick_plots, resume, world_of
 
 from builders import Job, job
+from cantle.core.decide import Decider
 from cantle.core.phases import Phase
 from cantle.core.queues import KNOWN_AFTER, LONGEST_LINE, MOMENT_S
 from cantle.core.state import State
@@ -75,6 +76,52 @@ def test_the_last_tasks_are_shared_out_and_not_lined_up() -> None:
     state = told(Plot([job(f"t{i}") for i in range(32)], [(0.0, [Node("n", 8)])], [INSTANT]))
     assert state.succeeded
     assert max(r.time for r in state.records) <= 0.0061
+
+
+def test_a_chain_of_short_tasks_is_launched_ahead_of_time_and_none_waits_for_an_answer() -> None:
+    jobs = [job("t0"), *(job(f"t{i}", f"t{i - 1}") for i in range(1, 200))]
+    state = told(Plot(jobs, [(0.0, [Node("n", 2)])], [INSTANT]))
+    assert state.succeeded and set(state.attempts) == {1}
+    assert len(in_line(state)) == 199 - KNOWN_AFTER
+    turns = len({r.time for r in in_line(state)})
+    assert turns <= 2 * 200 / LONGEST_LINE, "half a line is launched at a time"
+
+
+def test_a_chain_whose_task_turns_out_to_be_long_goes_on_when_that_is_done() -> None:
+    class Surprise(Plot, frozen=True):
+        def fate(self, task: int, attempt: int) -> Fate:
+            return Fate(100.0) if task == 50 else INSTANT
+
+    jobs = [job("t0"), *(job(f"t{i}", f"t{i - 1}") for i in range(1, 100))]
+    state = told(Surprise(jobs, [(0.0, [Node("n", 1)])], [], tell_starts_after_s=MOMENT_S))
+    assert state.succeeded
+    back = [r for r in state.records if isinstance(r, TaskEnded) and r.outcome == "interrupted"]
+    assert back and {r.task for r in back} == set(range(51, 51 + len(back)))
+    assert all(abs(r.time - back[0].time) < 1e-9 and r.time < 1 for r in back), (
+        "they are taken back, and come back at once"
+    )
+
+
+class Steady(QuickPlot, frozen=True):
+    """A task's fate is the same in each attempt."""
+
+    def fate(self, task: int, attempt: int) -> Fate:
+        return super().fate(task, 1)
+
+
+@given(quick_plots(may_go_wrong=False))
+@settings(max_examples=100, deadline=None)
+def test_with_lines_and_without_them_the_same_tasks_succeed(plot: Plot) -> None:
+    their_own = ("done", "failed", "timeout", "memory")
+    steady = [fate if fate.outcome in their_own else Fate(fate.duration_s, "failed") for fate in plot.fates]
+    plot = Steady(plot.jobs, plot.nodes, steady, tell_starts_after_s=plot.tell_starts_after_s)
+    ends = []
+    for lines in (True, False):
+        state = begin(plot)
+        go_on(state, world_of(plot, state), Decider(lines=lines))
+        over(state)
+        ends.append(state.phases)
+    assert ends[0] == ends[1]
 
 
 @given(st.data())

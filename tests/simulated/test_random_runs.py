@@ -6,7 +6,19 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plots import Plot, Witness, begin, go_on, plots, resume, survivable_plots, tell, world_of
+from plots import (
+    Plot,
+    Witness,
+    begin,
+    go_on,
+    plots,
+    quick_plots,
+    resume,
+    survivable_plots,
+    survivable_quick_plots,
+    tell,
+    world_of,
+)
 
 from builders import snapshot
 from cantle.core.phases import FINAL, UNSUCCESSFUL, Phase
@@ -14,7 +26,7 @@ from cantle.core.state import State
 from cantle.model.records import Launch, StopAsked, TasksAdded
 
 
-@given(plots())
+@given(plots() | quick_plots())
 @settings(max_examples=300, deadline=None)
 def test_every_run_ends_and_keeps_all_rules_at_each_record(plot: Plot) -> None:
     state = tell(plot)
@@ -24,7 +36,7 @@ def test_every_run_ends_and_keeps_all_rules_at_each_record(plot: Plot) -> None:
         assert (phase in UNSUCCESSFUL) == bool(state.cause_of.get(task)), "all that ended badly says why"
 
 
-@given(survivable_plots())
+@given(survivable_plots() | survivable_quick_plots())
 @settings(max_examples=150, deadline=None)
 def test_whatever_happened_resuming_often_enough_gets_all_done(plot: Plot) -> None:
     state = tell(plot)
@@ -58,7 +70,7 @@ def picture(state: State) -> dict[str, Any]:
     return {k: v for k, v in snapshot(state).items() if k not in OWN}
 
 
-@given(plots())
+@given(plots() | quick_plots())
 @settings(max_examples=60, deadline=None)
 def test_the_same_plot_tells_the_same_story_and_replaying_it_leads_through_the_same_states(plot: Plot) -> None:
     story, again = Filmed(), begin(plot)
@@ -73,7 +85,7 @@ def test_the_same_plot_tells_the_same_story_and_replaying_it_leads_through_the_s
         assert picture(replayed) == then, record
 
 
-@given(survivable_plots(), st.data())
+@given(survivable_plots() | survivable_quick_plots(), st.data())
 @settings(max_examples=100, deadline=None)
 def test_cut_anywhere_and_resumed_what_was_done_stays_done_and_all_else_is_done(
     plot: Plot, data: st.DataObject
@@ -93,7 +105,7 @@ def test_cut_anywhere_and_resumed_what_was_done_stays_done_and_all_else_is_done(
     assert not {r.task for r in state.records[cut:] if isinstance(r, Launch)} & done
 
 
-@given(plots(), st.data())
+@given(plots() | quick_plots(), st.data())
 @settings(max_examples=100, deadline=None)
 def test_without_retry_a_resumed_run_leaves_what_ended_as_it_was(plot: Plot, data: st.DataObject) -> None:
     whole = tell(plot)

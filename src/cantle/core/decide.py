@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cantle.core.packing import best_fit, is_ours
-from cantle.core.phases import UNSTARTED
+from cantle.core.phases import UNSTARTED, Phase
 from cantle.core.plan import Plan, Policy
-from cantle.core.queues import MOMENT_S, Shape
+from cantle.core.queues import Shape
 from cantle.core.room import shortage
 from cantle.core.state import State
 from cantle.model.records import Decision, Refuse, Stop
@@ -52,36 +52,12 @@ class Decider:
                 if partition.serves and partition.element is None:
                     yield from self.packer(Plan(state, partition, state.homes.get(partition.name, [])))
             if self.lines and state.short_shapes:
+                from cantle.core.lines import let_short_tasks_stand_in_line, let_successors_stand_in_line
+
                 yield from let_short_tasks_stand_in_line(plan)
+                if not state.totals[Phase.READY]:
+                    yield from let_successors_stand_in_line(plan)
         self._seen = state.version
-
-
-def let_short_tasks_stand_in_line(plan: Plan) -> Iterator[Decision]:
-    """Behind tasks that are over in a moment, launch the next of their kind ahead of time.
-
-    A task of a millisecond ends sooner than a message about it is answered; without a line its cores would idle half of the
-    time. What stands in line is bound to its place, so lines are as long as a moment, and only tasks that nothing else is
-    more urgent than stand in them. Of the ready tasks, half at most are bound like that.
-    """
-    state = plan.state
-    if not any(state.queues[shape].short_lines for shape in state.short_shapes):
-        return
-    queue = next(plan.by_urgency(), None)
-    if queue is None or not queue.short_lines or not (length := queue.line_length()):
-        return
-    length = min(length, len(queue.heap) // (2 * queue.slots))
-    for owner in list(queue.short_lines):
-        line = state.lines.get(owner)
-        standing = len(line.waiting) if line is not None else 0
-        if owner in state.being_stopped:
-            continue
-        on = state.running[owner].on
-        while standing < length:
-            task = queue.head()
-            if task is None or state.tasks[task].estimate_s > MOMENT_S or not plan.may_launch(queue):
-                return
-            yield plan.launch(task, on, "in line for a short task's place", owner)
-            standing += 1
 
 
 def stop_what_shall_stop(plan: Plan) -> Iterator[Decision]:

@@ -97,6 +97,13 @@ def _runs(state: State, task: int) -> str:
     if len(launch.on) > _MOST_NAMES:
         where += f" and {len(launch.on) - _MOST_NAMES} more"
     where = where or "unknown nodes"
+    if state.blockers[task] > 0 and launch.behind is not None:
+        ahead = state.tasks[launch.behind].name
+        if state.awaits_its_turn(task):
+            turn = f"It begins when {ahead} is done."
+        else:
+            turn = f"It does not begin, since {ahead} did not succeed, and is about to be taken back."
+        return f"{state.tasks[task].name} stands in line behind {ahead}, attempt {launch.attempt}, on {where}. {turn}"
     line = state.lines.get(task)
     if line is not None and line.owner != task:
         ahead = state.tasks[line.owner].name

@@ -179,14 +179,32 @@ def _lines_pass_on_what_their_owner_has(state: State) -> None:
 
 def _blockers_agree(state: State) -> None:
     for number, task in enumerate(state.tasks):
+        launch = state.running.get(number)
+        if launch is not None and launch.if_done:
+            open_ = _open_blockers(state, number)
+            _require(state.blockers[number] == open_, f"task {number} waits for {open_}")
+            _require(not open_ or state.phases[number] == Phase.LAUNCHED, f"task {number} waits, and has not begun")
+            _require(open_ <= 1, f"task {number} waits for one alone")
+            if open_:
+                ahead = -1 if launch.behind is None else launch.behind
+                waited_for = ahead in task.parents and state.phases[ahead] != Phase.DONE
+                _require(waited_for, f"task {number} waits for the one behind which it was launched")
+                in_turn = state.stands_in_line(number) or not state.awaits_its_turn(number)
+                _require(in_turn or not state.running[ahead].on, f"task {number} has not its turn before that is done")
         if state.phases[number] in UNSTARTED:
-            open_ = sum(state.phases[p] != Phase.DONE for p in task.parents)
-            open_ += sum(state.phases[p] not in OVER for p in task.after)
+            open_ = _open_blockers(state, number)
             _require(state.blockers[number] == open_, f"task {number} waits for {open_}")
             _require((open_ == 0) == (state.phases[number] == Phase.READY), f"task {number} is ready iff unblocked")
             doomed = any(state.phases[p] in FINAL - {Phase.DONE} for p in task.parents)
             doomed |= any(state.phases[p] == Phase.CANCELED for p in task.after)
             _require(not doomed, f"task {number} waits for one that will never succeed")
+
+
+def _open_blockers(state: State, number: int) -> int:
+    task = state.tasks[number]
+    return sum(state.phases[p] != Phase.DONE for p in task.parents) + sum(
+        state.phases[p] not in OVER for p in task.after
+    )
 
 
 def _ready_tasks_stand_in_their_queue(state: State) -> None:

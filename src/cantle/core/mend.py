@@ -1,6 +1,8 @@
 """What must have happened between the records of a damaged journal, for those that are left to make sense?
 
-A record proves things: who is launched had parents that were done, and room; whose end is told had been launched. Where a
+A record proves things: who is launched had parents that were done, and room; whose end is told had been launched. Who is
+launched ahead of time, behind the one parent that it still waits for, proves of that one only that it had not ended without
+success; that it was done is proved by whoever has begun after it. Where a
 state does not know what the next record proves, records are made up that say no more than that. Where even the proof leaves
 open how a task ended, the made-up record is the one that costs only time: the attempt counts as interrupted, the task as to
 be run again. So a damaged journal never loses a task, and a result that is still in it is never computed again.
@@ -9,6 +11,8 @@ Records of nodes, studies and tasks cannot be made up: without them the others n
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence, Set
 
 from msgspec import structs
 
@@ -40,9 +44,15 @@ def fill_gaps(state: State, record: AnyRecord) -> list[AnyRecord]:
         raise JournalError(f"the journal tells of task {record.task}, but not what it is: that part of it is damaged")
     if isinstance(record, Launch):
         return _before_launch(state, record)
-    if isinstance(record, TaskStarted | TaskEnded) and _proves_a_launch(state, record):
-        launch = Launch(record.time, record.task, record.attempt, (), why=MISSING)
-        return [*_before_launch(state, launch), launch]
+    if isinstance(record, TaskStarted | TaskEnded):
+        waits = state.blockers[record.task] > 0
+        if waits and not _had_begun(record):
+            return []  # it may have stood in line behind one of which this tells nothing
+        if _proves_a_launch(state, record):
+            launch = Launch(record.time, record.task, record.attempt, (), why=MISSING)
+            return [*_before_launch(state, launch), launch]
+        if waits and record.task in state.running and record.attempt == state.attempts[record.task]:
+            return _filled(state, record.time, record.task, _proven(state, record.task))
     if isinstance(record, Refuse) and state.phases[record.task] in ACTIVE:
         return [_interrupted(state, record.task, record.time)]
     if isinstance(record, StudyOver):
@@ -72,27 +82,45 @@ def _proves_a_launch(state: State, record: TaskStarted | TaskEnded) -> bool:
     return made_up and record.attempt == state.attempts[task] and task not in state.running
 
 
+def _had_begun(record: TaskStarted | TaskEnded) -> bool:
+    """Whether this tells of an attempt that had a process: then all that it waited for was done."""
+    if isinstance(record, TaskStarted):
+        return True
+    return bool(record.started) or record.outcome in ("done", "failed", "timeout", "memory")
+
+
 def _before_launch(state: State, launch: Launch) -> list[AnyRecord]:
-    """What makes the task ready, and the places that it gets free.
+    """What makes the task ready, or waiting for one alone, and the places that it gets free."""
+    task = launch.task
+    ahead = launch.behind if launch.if_done else None
+    in_progress = set[int]() if ahead is None else _in_progress(state, ahead)
+    proven = done, over = _proven(state, task, ahead, in_progress)
+    ending = [t for t in (task, *over, *_in_the_way(state, launch)) if t in state.running and t not in done]
+    return _filled(state, launch.time, task, proven, ending, in_progress)
+
+
+def _filled(
+    state: State,
+    time: float,
+    task: int,
+    proven: tuple[set[int], set[int]],
+    ending: Sequence[int] = (),
+    in_progress: Set[int] = frozenset(),
+) -> list[AnyRecord]:
+    """What lets these be done and those be over before the task is launched, or has begun.
 
     First the attempts that cannot have gone on end, then tasks that cannot have failed get their chance again, then, in the
     order of their numbers, which is one in which they can have run, those end that the task waited for.
     """
-    time = launch.time
-    task = launch.task
-    done, over = _proven(state, task)
-    filled: list[AnyRecord] = []
-
-    ending = {t: None for t in (task, *over, *_in_the_way(state, launch)) if t in state.running and t not in done}
-    filled += [_interrupted(state, t, time) for t in ending]
-
+    done, over = proven
+    filled: list[AnyRecord] = [_interrupted(state, t, time) for t in dict.fromkeys(ending)]
     if state.phases[task] == Phase.DONE:
         filled.append(StudyChanged(time, state.study_of(task).added.digest, [task]))
-    canceled = {t for t in ending if _asked_to_cancel(state, t)}
-    canceled |= {t for t in _above(state, over) if state.phases[t] == Phase.CANCELED}
-    if canceled or any(state.phases[t] in UNSUCCESSFUL for t in (task, *done, *over)):
-        spared = canceled & {task, *over, *_above(state, over)}
-        filled.append(Revived(time, sorted({task, *done, *over, *spared})))
+    above = _above(state, over | in_progress)
+    again = {task, *done, *over, *in_progress}
+    again |= {t for t in above if state.phases[t] == Phase.CANCELED or t in ending}
+    if ending or any(state.phases[t] in UNSUCCESSFUL for t in again):
+        filled.append(Revived(time, sorted(again)))
 
     study = state.study_of_step[state.tasks[task].step]
     limits = state.studies[study].limits
@@ -113,21 +141,39 @@ def _before_launch(state: State, launch: Launch) -> list[AnyRecord]:
     return filled
 
 
-def _proven(state: State, task: int) -> tuple[set[int], set[int]]:
-    """Of the tasks that it stands on, those not known to be so: which must have been done, and which at least over."""
+def _proven(
+    state: State, task: int, ahead: int | None = None, in_progress: Set[int] = frozenset()
+) -> tuple[set[int], set[int]]:
+    """Of the tasks that it stands on, those not known to be so: which must have been done, and which at least over.
+
+    Of the one `ahead`, behind which it was launched, nothing is proven, nor of those `in_progress` above that; but where one
+    of these had to be over, it can only have been done.
+    """
     done: set[int] = set()
     over: set[int] = set()
     stack = [task]
     while stack:
         row = state.tasks[stack.pop()]
-        for parent in row.parents:
-            if state.phases[parent] != Phase.DONE and parent not in done:
+        for parent in (*row.parents, *(p for p in row.after if p in in_progress)):
+            if parent != ahead and state.phases[parent] != Phase.DONE and parent not in done:
                 done.add(parent)
                 stack.append(parent)
         for parent in row.after:
             if state.phases[parent] not in OVER:
                 over.add(parent)
     return done, over - done
+
+
+def _in_progress(state: State, task: int) -> set[int]:
+    """The task and those that it needs, near and far, and that are not known to be done: none had ended without success."""
+    found = {task} if state.phases[task] != Phase.DONE else set()
+    stack = list(found)
+    while stack:
+        for parent in state.tasks[stack.pop()].parents:
+            if parent not in found and state.phases[parent] != Phase.DONE:
+                found.add(parent)
+                stack.append(parent)
+    return found
 
 
 def _above(state: State, tasks: set[int]) -> set[int]:

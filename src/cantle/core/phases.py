@@ -1,11 +1,14 @@
 """In which phases can a task be, and what leads from one to the next? The one table.
 
-                     ┌──────────────── send back ───────────────┐
+       ┌──────────── defer ─────────────┐
+       ├─────────── line up ──────────→ │
+       │             ┌──────────────── send back ───────────────┐
     WAITING ─unblock→ READY ─launch→ LAUNCHED ─start→ RUNNING ──┤
        │                │                └────────┬─────┘       └→ READY (retry, restart, lost node, stop)
        └────────┬───────┘                         └─ succeed, fail, time out, cancel → DONE, FAILED, TIMEDOUT, CANCELED
                 └─ skip, cancel, refuse → SKIPPED, CANCELED, FAILED
 
+To line up is to be launched ahead of time, behind the one task that is still waited for; to be deferred, to be back from there.
 SKIPPED is what becomes of tasks whose parents failed. A final phase other than DONE can be left by `revive` alone, when a
 run is resumed; DONE by `redo` alone, when the user changed the study and asked for it. Both lead to WAITING, where what the
 task waits for is counted anew; for that, `revive` takes a task there from READY, too.
@@ -47,11 +50,14 @@ class Cause(IntEnum):
     REFUSE = 9
     REVIVE = 10
     REDO = 11
+    LINE_UP = 12
+    DEFER = 13
 
 
 TABLE: dict[Phase, dict[Cause, Phase]] = {
     Phase.WAITING: {
         Cause.UNBLOCK: Phase.READY,
+        Cause.LINE_UP: Phase.LAUNCHED,
         Cause.SKIP: Phase.SKIPPED,
         Cause.CANCEL: Phase.CANCELED,
         Cause.REFUSE: Phase.FAILED,
@@ -66,6 +72,7 @@ TABLE: dict[Phase, dict[Cause, Phase]] = {
     },
     Phase.LAUNCHED: {
         Cause.START: Phase.RUNNING,
+        Cause.DEFER: Phase.WAITING,
         Cause.SUCCEED: Phase.DONE,
         Cause.FAIL: Phase.FAILED,
         Cause.TIME_OUT: Phase.TIMEDOUT,

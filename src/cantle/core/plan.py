@@ -60,11 +60,14 @@ class Plan:
         throttle = study.limits.throttle
         return not throttle or study.in_progress < throttle
 
-    def launch(self, task: int, on: tuple[Place, ...], why: str = "", behind: int | None = None) -> Launch:
+    def launch(
+        self, task: int, on: tuple[Place, ...], why: str = "", behind: int | None = None, if_done: int = 0
+    ) -> Launch:
         """The decision to start the task's next attempt on these places; with `behind` when that task gives way."""
         state = self.state
         where = -1 if self.partition is None else self.partition.number
-        return Launch(state.now, task, state.attempts[task] + 1, on, task in state.restart_next, why, behind, where)
+        restart = task in state.restart_next
+        return Launch(state.now, task, state.attempts[task] + 1, on, restart, why, behind, where, if_done)
 
 
 Policy: TypeAlias = Callable[[Plan], Iterator[Decision]]

@@ -47,7 +47,8 @@ class StudyState:
         self.first_task = 0
         self.known = 0
         self.in_progress = 0
-        self.failing = False
+        self.failing = ""
+        """With fail-fast, and once something failed: why nothing of it is begun any more."""
         self.over = False
 
     @property
@@ -186,14 +187,14 @@ class State:
         self.awaited = 0
         self.to_stop.clear()
         self.being_stopped.clear()
+        for study in self.studies:
+            study.failing = ""
         for task in list(self.running):
             self._leave(task)
             self._send_back(task)
         conductor_gone(self)
         for index in range(len(self.room.nodes)):
             self.room.lose(index)
-        for study in self.studies:
-            study.failing = False
         if record.retry:
             self._revive([t for t, phase in enumerate(self.phases) if phase in UNSUCCESSFUL])
         self.feasibility_version += 1
@@ -404,7 +405,8 @@ class State:
         task = record.task
         step = self.tasks[task].step
         queue = self.queues[self.shape_of_step[step]]
-        self._move(task, Cause.LAUNCH)
+        ahead_of_time = record.if_done and self.phases[task] == Phase.WAITING
+        self._move(task, Cause.LINE_UP if ahead_of_time else Cause.LAUNCH)
         if queue.heap and queue.heap[0][1] == task:
             queue.drop_head()
         self.attempts[task] = record.attempt
@@ -536,6 +538,14 @@ class State:
         line = self.lines.get(task)
         return line is not None and line.owner != task
 
+    def awaits_its_turn(self, task: int) -> bool:
+        """Whether the task was launched to follow another one if that is done, and that one's attempt is still under way."""
+        launch = self.running.get(task)
+        if launch is None or not launch.if_done or launch.behind is None:
+            return False
+        ahead = self.running.get(launch.behind)
+        return ahead is not None and ahead.attempt == launch.if_done
+
     def _stand_in_line(self, task: int, behind: int, queue: ReadyQueue) -> None:
         line = self.lines.get(behind)
         if line is None:
@@ -561,7 +571,7 @@ class State:
         self.ended[task] = ended
         if "canceled" in asked or outcome == "canceled":
             self._end(task, Cause.CANCEL, "canceled")
-        elif outcome == "interrupted":
+        elif outcome == "interrupted" or self.blockers[task] > 0:  # who still waits has not begun, and is not at fault
             self._send_back(task)
         elif outcome == "lost":
             losses = self.losses[task] = self.losses.get(task, 0) + 1
@@ -593,8 +603,17 @@ class State:
         self.queues[self.shape_of_step[self.tasks[task].step]].push(task, self.ranks[task])
 
     def _send_back(self, task: int) -> None:
-        self._move(task, Cause.SEND_BACK)
-        self.queues[self.shape_of_step[self.tasks[task].step]].push(task, self.ranks[task])
+        """The task is to be launched again, as soon as there is room or, if it stood behind one it needs, as that is done."""
+        row = self.tasks[task]
+        deferred = self.blockers[task] > 0
+        self._move(task, Cause.DEFER if deferred else Cause.SEND_BACK)
+        failing = self.studies[self.study_of_step[row.step]].failing
+        if failing and not self.stopping:
+            self._end(task, Cause.SKIP, failing)
+        elif not deferred:
+            self.queues[self.shape_of_step[row.step]].push(task, self.ranks[task])
+        elif doom := self._doom_of(row):
+            self._end(task, *doom)
 
     def _restart(self, task: int) -> None:
         limit = self.study_of(task).limits.rlimit
@@ -610,14 +629,13 @@ class State:
         study = self.study_of(task)
         self._end(task, cause, why)
         if study.limits.fail_fast and not study.failing:
-            study.failing = True
-            name = self.tasks[task].name
+            study.failing = why = f"{self.tasks[task].name} failed, and --fail-fast was given"
             for other in study.tasks:
                 phase = self.phases[other]
                 if phase in UNSTARTED:
-                    self._end(other, Cause.SKIP, f"{name} failed, and --fail-fast was given")
+                    self._end(other, Cause.SKIP, why)
                 elif phase in ACTIVE and other not in self.being_stopped:
-                    self.to_stop.setdefault(other, "canceled")
+                    self.to_stop.setdefault(other, "interrupted" if self.blockers[other] > 0 else "canceled")
 
     def _end(self, task: int, cause: Cause, why: str) -> None:
         """The task ends without success; so do the tasks that need it."""
@@ -659,7 +677,9 @@ class State:
         may_doom = any(self.totals[phase] for phase in UNSUCCESSFUL)
         doomed = []
         for number in tasks:
-            if self.phases[number] not in UNSTARTED:
+            phase = self.phases[number]
+            deferrable = phase == Phase.LAUNCHED and self.running[number].if_done
+            if phase not in UNSTARTED and not deferrable:
                 continue
             task = self.tasks[number]
             blockers = 0
@@ -668,7 +688,9 @@ class State:
             if task.after:
                 blockers += sum(self.phases[parent] not in OVER for parent in task.after)
             self.blockers[number] = blockers
-            if self.phases[number] == Phase.READY:
+            if deferrable:
+                continue
+            if phase == Phase.READY:
                 if blockers:
                     self._move(number, Cause.REVIVE)
             elif not blockers:

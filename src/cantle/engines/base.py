@@ -22,7 +22,8 @@ class Engine(Protocol):
     """Runs attempts on the nodes that it was given. Called from the loop's thread only.
 
     `keeps_lines`: an attempt that is launched `behind` another one is started when that one is over, without being told
-    again. Where an engine does not do that, nobody is launched so.
+    again; with `if_done` only if that one is done, otherwise it ends as "interrupted" without having begun. The end of the
+    one before is told first. Where an engine does not do that, nobody is launched so.
     """
 
     keeps_lines: bool

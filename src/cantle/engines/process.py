@@ -182,7 +182,8 @@ class ProcessEngine:
             return
         if command.base and command.base not in link.bases:
             self._introduce(link, place.node, command.base)
-        start = Start(key, command, place.cores, place.gpus, walltime_s, memory_mib)
+        after = (launch.behind, launch.if_done) if launch.if_done and launch.behind is not None else None
+        start = Start(key, command, place.cores, place.gpus, walltime_s, memory_mib, after)
         try:
             link.outgoing.append(encode(start))
         except UnicodeEncodeError as error:

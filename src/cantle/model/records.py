@@ -257,6 +257,8 @@ class Launch(Record, frozen=True, tag=True, gc=False):
     With `behind`, the places belong to that task now, and pass to this one when it is over: the attempt stands in line
     there, so that a short task need not wait until the end of the one before has been heard and answered. (If that task is
     no longer there, the places are this one's at once.) The places belong to the partition of that number, below 0 to none.
+    With `if_done` this task waits for that one to succeed: it begins only if that attempt of it is done, and otherwise ends
+    as interrupted, without having begun.
     """
 
     task: int
@@ -266,6 +268,7 @@ class Launch(Record, frozen=True, tag=True, gc=False):
     why: str = ""
     behind: int | None = None
     partition: int = -1
+    if_done: int = 0
 
 
 class Stop(Record, frozen=True, tag=True):

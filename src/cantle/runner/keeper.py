@@ -35,6 +35,7 @@ _HOLD_S = 0.02
 _HOLD_END_S = 0.003
 """How long the news of an end may, while others stand in line for its place and nobody idles."""
 _ENOUGH_IN_LINE = 2
+_NEVER_BEGAN = "it never began, because the task that it was to follow did not succeed"
 _SWEEP_S = 1.0
 _WATCH_S = 0.25
 _LOOK_CHEAP_S = 0.0001
@@ -74,7 +75,7 @@ class Keeper:
         self._next_sweep = 0.0
         self._closing: list[Attempt] = []
         self._lines: dict[Place, deque[Start]] = {}
-        self._in_line: set[Key] = set()
+        self._in_line: dict[Key, Place] = {}
         self._next_look = 0.0
         self._look_due = False
         self.shares: dict[int, str] = {}
@@ -163,11 +164,9 @@ class Keeper:
                 self._unwritten.popleft()
         elif type(message) is End:
             attempt = self._family.by_key.get(message.key)
-            if message.key in self._in_line:
-                self._in_line.discard(message.key)
-                self._report(
-                    Ended(self._next_number(), message.key, time.time(), message.outcome, detail=message.detail)
-                )
+            if (place := self._in_line.pop(message.key, None)) is not None:
+                self._never_began(message.key, message.outcome, message.detail)
+                self._let_go(message.key, place)
             elif attempt is not None:
                 grace_s = message.grace_s if message.grace_s >= 0 else self._setup.grace_s
                 self._end(attempt, message.outcome, message.detail, grace_s)
@@ -195,7 +194,7 @@ class Keeper:
             told.append(encode(first[1][1]))
             del self._starts[first[0]]
         if told or (self._up and (self._urgent or now >= self._hold_until)):
-            self._channel.send(frame([*told, *self._up]))
+            self._channel.send(frame([*self._up, *told]))  # an end goes before the start of what followed it
             self._up.clear()
             self._urgent = False
 
@@ -228,16 +227,45 @@ class Keeper:
     # The life of an attempt
 
     def _start(self, start: Start) -> None:
-        """Start it, or let it stand in line if an attempt is still on the very same cores."""
+        """Start it, or let it stand in line, if another attempt is on the same cores or the one that it follows is not over."""
         place = (start.cores, start.gpus) if start.cores else ("", str(start.key))
+        ahead = None
+        if start.after is not None:
+            ahead = self._family.by_key.get(start.after)
+            if ahead is not None:
+                place = ahead.place
+            elif start.after in self._in_line:
+                place = self._in_line[start.after]
+            elif not self._was_done(start.after):
+                self._never_began(start.key, "interrupted", _NEVER_BEGAN)
+                return
         line = self._lines.get(place)
-        if line is not None:
-            line.append(start)
-            self._in_line.add(start.key)
+        if line is not None or ahead is not None:
+            self._in_line[start.key] = place
+            if line is not None:
+                line.append(start)
+            elif ahead is not None:  # its place was passed on, to one that is over by now: it is held for this one
+                ahead.passed_on = False
+                self._lines[place] = deque((start,))
             return
         self._lines[place] = deque()
         if not self._begin(start, place):
             self._next_in(place)
+
+    def _was_done(self, key: Key) -> bool:
+        """Whether the attempt is over and was done. Asked about those alone whose end the conductor has not heard of."""
+        return any(ended.key == key and ended.outcome == "done" for ended in reversed(self._unwritten))
+
+    def _never_began(self, key: Key, outcome: Outcome, detail: str) -> None:
+        self._report(Ended(self._next_number(), key, time.time(), outcome, detail=detail))
+
+    def _let_go(self, key: Key, place: Place) -> None:
+        """The attempt was not done: who was to follow it goes back to the conductor, and who was to follow those."""
+        gone = {key}
+        for start in self._lines.get(place, ()):
+            if start.after in gone and self._in_line.pop(start.key, None) is not None:
+                self._never_began(start.key, "interrupted", _NEVER_BEGAN)
+                gone.add(start.key)
 
     def _pass_on(self, attempt: Attempt) -> None:
         """The attempt is over: the next in line for its place begins."""
@@ -253,18 +281,25 @@ class Keeper:
     def _next_in(self, place: Place) -> None:
         line = self._lines[place]
         while line:
-            start = line.popleft()
+            start = line[0]
             if start.key in self._in_line:
-                self._in_line.discard(start.key)
+                if start.after is not None and (ahead := self._family.by_key.get(start.after)) is not None:
+                    ahead.passed_on = False  # something of it is left: nobody has its place before that is gone
+                    return
+                del self._in_line[start.key]
+                line.popleft()
                 if self._begin(start, place):
                     return
+                self._let_go(start.key, place)
+            else:
+                line.popleft()
         del self._lines[place]
 
     def _begin(self, start: Start, place: Place) -> bool:
         try:
             pid, output = self._spawner_for(start.command.base).start(start, self._family.alive == 0)
         except NotStarted as error:
-            self._report(Ended(self._next_number(), start.key, time.time(), "unstartable", detail=str(error)))
+            self._never_began(start.key, "unstartable", str(error))
             return False
         attempt = Attempt(start.key, pid, output, start.walltime_s, start.memory_mib, place)
         self._family.add(attempt)
@@ -377,6 +412,7 @@ class Keeper:
         self._family.drop(attempt)
         if attempt.memory_mib:
             self._watched.pop(attempt.key, None)
+        left_in_line = len(self._lines.get(attempt.place, ())) - (not attempt.passed_on)
         untold = self._starts.pop(attempt.key, (0.0, None))[1]
         self._report(
             Ended(
@@ -393,8 +429,10 @@ class Keeper:
                 untold.time if untold else 0.0,
                 untold.pid if untold else 0,
             ),
-            not attempt.passed_on or len(self._lines.get(attempt.place, ())) < _ENOUGH_IN_LINE,
+            failed or left_in_line < _ENOUGH_IN_LINE,
         )
+        if failed:
+            self._let_go(attempt.key, attempt.place)
 
     def _report(self, ended: Ended, urgent: bool = True) -> None:
         if urgent:

@@ -41,7 +41,11 @@ class Setup(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Start(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
-    """Run this attempt. `cores` and `gpus` are index lists of the node; `walltime_s` and `memory_mib` 0: no bound."""
+    """Run this attempt. `cores` and `gpus` are index lists of the node; `walltime_s` and `memory_mib` 0: no bound.
+
+    With `after` it begins in the place of that attempt, once that one has ended, and only if it is done; otherwise it ends
+    at once, as interrupted.
+    """
 
     key: Key
     command: Command
@@ -49,6 +53,7 @@ class Start(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
     gpus: str = ""
     walltime_s: float = 0.0
     memory_mib: int = 0
+    after: Key | None = None
 
 
 class End(msgspec.Struct, frozen=True, tag=True, array_like=True):

@@ -5,6 +5,7 @@ Everything by chance comes from one seeded generator, so the same seed tells the
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from random import Random
@@ -41,6 +42,22 @@ class Fate(msgspec.Struct, frozen=True, gc=False):
     outcome: Outcome = "done"
 
 
+class _Line:
+    """Who runs on some places, as (task, attempt), and which launches wait there, each with its fate."""
+
+    __slots__ = ("runs", "waiting")
+
+    def __init__(self, runs: tuple[int, int]) -> None:
+        self.runs = runs
+        self.waiting: deque[tuple[Launch, Fate]] = deque()
+
+    def leave(self, task: int, attempt: int) -> bool:
+        """The attempt waits no longer. Whether it did."""
+        before = len(self.waiting)
+        self.waiting = deque(entry for entry in self.waiting if (entry[0].task, entry[0].attempt) != (task, attempt))
+        return len(self.waiting) < before
+
+
 class SimulatedWorld:
     """Nodes that do not exist run tasks for as long as `fate` says.
 
@@ -75,7 +92,8 @@ class SimulatedWorld:
         self.tell_starts_after_s = float("inf")
         """As real runners do, tell of an attempt that it has started when it has run for so long."""
         self._heap: list[tuple[float, int, Event]] = []
-        self._ends: dict[tuple[Place, ...], float] = {}
+        self._lines: dict[tuple[Place, ...], _Line] = {}
+        self._let_go_already: set[tuple[int, int]] = set()
         self._serial = 0
         coming = sorted(nodes, key=lambda group: group[0])
         awaited = sum(len(group) for _, group in coming)
@@ -100,8 +118,13 @@ class SimulatedWorld:
             )
         time, _, event = heappop(heap)
         events = [event]
+        if self._lines:
+            self._move_up(event)
         while heap and heap[0][0] == time:
-            events.append(heappop(heap)[2])
+            event = heappop(heap)[2]
+            events.append(event)
+            if self._lines:
+                self._move_up(event)
         return events
 
     def carry_out(self, decision: Decision) -> None:
@@ -109,9 +132,7 @@ class SimulatedWorld:
         if type(decision) is Launch:
             self._launch(decision)
         elif type(decision) is Stop:
-            outcome: Outcome = decision.outcome
-            grace_s = 0.0 if decision.at_once else self.grace_s
-            self.put(TaskEnded(decision.time + grace_s, decision.task, decision.attempt, outcome))
+            self._stop(decision)
         elif type(decision) is Refuse:
             self.put(TimePassed(decision.time))
         elif type(decision) is OpenPartition:
@@ -134,15 +155,68 @@ class SimulatedWorld:
         limit = self.state.step_of(task).walltime_s
         if limit and duration > limit:
             duration, outcome = limit, "timeout"
-        begin = launch.time + self.start_s
-        started = 0.0
-        if launch.behind is not None:
-            started = begin = max(begin, self._ends.get(launch.on, 0.0))
-        elif self.start_s:
+        fate = Fate(duration, outcome)
+        if launch.behind is not None and self.state.stands_in_line(task):
+            self._stand_in_line(launch, fate)
+        else:
+            self._begin(launch, fate, launch.time + self.start_s, told=bool(self.start_s))
+
+    def _begin(self, launch: Launch, fate: Fate, begin: float, told: bool, started: float = 0.0) -> None:
+        """The attempt's process runs from `begin` on. That it has started is `told` by itself, or comes with its end."""
+        task, attempt, duration = launch.task, launch.attempt, fate.duration_s
+        if told:
             self.put(TaskStarted(begin, task, attempt))
-        end = begin + duration
-        if len(launch.on) == 1:
-            self._ends[launch.on] = end
-            if duration > self.tell_starts_after_s:
-                self.put(TaskStarted(begin + self.tell_starts_after_s, task, attempt))
-        self.put(TaskEnded(end, task, attempt, outcome, 1 if outcome == "failed" else 0, started=started))
+        if duration > self.tell_starts_after_s:
+            self.put(TaskStarted(begin + self.tell_starts_after_s, task, attempt))
+        exit_code = 1 if fate.outcome == "failed" else 0
+        self.put(TaskEnded(begin + duration, task, attempt, fate.outcome, exit_code, started=started))
+
+    def _stand_in_line(self, launch: Launch, fate: Fate) -> None:
+        line = self._lines.get(launch.on)
+        if line is None:
+            owner = self.state.lines[launch.task].owner
+            line = self._lines[launch.on] = _Line((owner, self.state.attempts[owner]))
+        line.waiting.append((launch, fate))
+
+    def _stop(self, stop: Stop) -> None:
+        key = stop.task, stop.attempt
+        line = self._line_of(*key)
+        if key in self._let_go_already:
+            return  # its end is on its way
+        outcome: Outcome = stop.outcome
+        if line is not None and line.leave(*key):
+            self.put(TaskEnded(stop.time, *key, outcome))
+            self._let_go(line, *key, stop.time)
+        else:
+            self.put(TaskEnded(stop.time + (0.0 if stop.at_once else self.grace_s), *key, outcome))
+
+    def _line_of(self, task: int, attempt: int) -> _Line | None:
+        launch = self.state.running.get(task)
+        return self._lines.get(launch.on) if launch is not None and launch.attempt == attempt else None
+
+    def _let_go(self, line: _Line, task: int, attempt: int, time: float) -> None:
+        """The attempt was not done: who was to follow it ends without having begun, and who was to follow those."""
+        for launch, _ in list(line.waiting):
+            if (launch.behind, launch.if_done) == (task, attempt) and line.leave(launch.task, launch.attempt):
+                self._let_go_already.add((launch.task, launch.attempt))
+                self.put(TaskEnded(time, launch.task, launch.attempt, "interrupted"))
+                self._let_go(line, launch.task, launch.attempt, time)
+
+    def _move_up(self, event: Event) -> None:
+        """What an event that is about to be told means for those in line: the next begins, or all go with their node."""
+        if type(event) is NodeLost:
+            for on in [on for on in self._lines if any(place.node == event.node for place in on)]:
+                del self._lines[on]
+        if type(event) is not TaskEnded:
+            return
+        line = self._line_of(event.task, event.attempt)
+        if line is None or line.runs != (event.task, event.attempt):
+            return
+        if event.outcome != "done":
+            self._let_go(line, event.task, event.attempt, event.time)
+        if line.waiting:
+            following, fate = line.waiting.popleft()
+            line.runs = (following.task, following.attempt)
+            self._begin(following, fate, event.time, told=False, started=event.time)
+        else:
+            del self._lines[self.state.running[event.task].on]

@@ -66,6 +66,7 @@ class Rig:
         walltime_s: float = 0.0,
         memory_mib: int = 0,
         behind: int | None = None,
+        if_done: int = 0,
     ) -> None:
         """Launch an attempt and send it. Without `cores` it gets the lowest core that no other attempt has."""
         if cores is None:
@@ -74,7 +75,7 @@ class Rig:
             core = next(core for core in range(len(self._given) + 1) if core not in self._given.values())
             self._given[task, attempt] = core
             cores = str(core)
-        launch = Launch(self.inbox.now(), task, attempt, (Place(node, cores, gpus),), behind=behind)
+        launch = Launch(self.inbox.now(), task, attempt, (Place(node, cores, gpus),), behind=behind, if_done=if_done)
         self.engine.launch(launch, command, walltime_s, memory_mib)
         self.engine.flush()
 
@@ -209,6 +210,15 @@ def _check_lines(rig: Rig) -> None:
     assert rig.ended(23).outcome == "canceled", "what stands in line can be stopped"
     rig.stop(22)
     rig.ended(22)
+    rig.launch(24, _shell("sleep 0.2"), cores="0")
+    rig.launch(25, _shell("exit 1"), cores="0", behind=24, if_done=1)
+    rig.launch(26, _shell("exit 0"), cores="0", behind=25, if_done=1)
+    last = rig.ended(26)
+    assert rig.ended(25).outcome == "failed", "what is launched behind an attempt that is done begins"
+    assert last.outcome == "interrupted", f"what is launched to follow an attempt that fails never begins: {last}"
+    assert not rig.ends(26)[0].started, "what never began is not told as started"
+    order = [event.task for event in rig.events if isinstance(event, TaskEnded) and event.task >= 24]
+    assert order == [24, 25, 26], "the end of an attempt is told before that of the one that follows it"
 
 
 def check_allocation(make_allocation: MakeAllocation) -> None:

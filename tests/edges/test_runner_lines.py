@@ -1,0 +1,167 @@
+"""What stands in line in the runner to follow another attempt begins if that one is done, when nothing of it is left."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from runner_rig import a_long_sleep, eventually, rig, running_with, shell
+
+from cantle.model.records import TaskEnded
+from cantle.model.study import Command
+from cantle.testing import Rig
+
+pytestmark = pytest.mark.real
+
+
+def chain(r: Rig, *scripts: str, first: int = 0) -> None:
+    """The first runs; each other one follows the one before, all on the same core."""
+    for task, script in enumerate(scripts, first):
+        ahead = {"behind": task - 1, "if_done": 1} if task > first else {}
+        r.launch(task, shell(script, f"out/{task}"), cores="0", **ahead)  # type: ignore[arg-type]
+
+
+def outcomes(r: Rig, n: int) -> list[str]:
+    return [r.ended(task).outcome for task in range(n)]
+
+
+def sees(mark: str) -> str:
+    """A script that tells in the file `seen` which processes have the mark, which is a command line, in theirs."""
+    last = mark.split()[-1]
+    return f"grep -la '[{last[0]}]{last[1:]}' /proc/[0-9]*/cmdline > seen 2> errors; true"
+
+
+def order(r: Rig) -> list[int]:
+    return [event.task for event in r.events if isinstance(event, TaskEnded)]
+
+
+def test_a_chain_runs_one_after_another_and_each_end_is_told_before_the_next(tmp_path: Path) -> None:
+    with rig(tmp_path) as r:
+        chain(r, "sleep 0.1; echo 0 > said", *(f"grep -q {i - 1} said && echo {i} > said" for i in range(1, 12)))
+        assert outcomes(r, 12) == ["done"] * 12
+        assert order(r) == list(range(12))
+        begins = [r.started(task).time for task in range(12)]
+        ends = [r.ended(task).time for task in range(12)]
+        assert all(end <= begin for end, begin in zip(ends, begins[1:], strict=False))
+    assert (tmp_path / "said").read_text() == "11\n"
+
+
+@pytest.mark.parametrize("end", ["exit 3", "kill -KILL $$"])
+def test_who_was_to_follow_a_failure_never_begins_and_says_why(tmp_path: Path, end: str) -> None:
+    with rig(tmp_path) as r:
+        chain(r, "sleep 0.1", end, "touch third", "touch fourth")
+        assert outcomes(r, 4) == ["done", "failed", "interrupted", "interrupted"]
+        assert order(r) == [0, 1, 2, 3]
+        assert "the task that it was to follow did not succeed" in r.ended(2).detail
+        assert not r.ended(3).started and not r.ended(3).pid
+        r.launch(4, shell("true"), cores="0")
+        assert r.ended(4).outcome == "done", "the place is free again"
+    assert not (tmp_path / "third").exists() and not (tmp_path / "fourth").exists()
+
+
+def test_what_stands_behind_them_on_no_condition_runs_all_the_same(tmp_path: Path) -> None:
+    with rig(tmp_path) as r:
+        chain(r, "sleep 0.1; exit 1", "touch follower")
+        r.launch(2, shell("true"), cores="0", behind=0)
+        assert outcomes(r, 3) == ["failed", "interrupted", "done"]
+    assert not (tmp_path / "follower").exists()
+
+
+def test_a_follower_that_comes_when_the_one_before_is_done_begins(tmp_path: Path) -> None:
+    with rig(tmp_path) as r:
+        r.launch(0, shell("true"), cores="0")
+        time.sleep(0.3)  # it is over, and the conductor has not listened yet
+        r.launch(1, shell("touch follower"), cores="0", behind=0, if_done=1)
+        assert outcomes(r, 2) == ["done", "done"]
+        assert order(r) == [0, 1]
+    assert (tmp_path / "follower").exists()
+
+
+def test_a_follower_that_comes_when_the_one_before_has_failed_does_not_begin(tmp_path: Path) -> None:
+    with rig(tmp_path) as r:
+        r.launch(0, shell("exit 1"), cores="0")
+        time.sleep(0.3)
+        r.launch(1, shell("touch follower"), cores="0", behind=0, if_done=1)
+        r.launch(2, shell("touch follower"), cores="0", behind=1, if_done=1)
+        assert outcomes(r, 3) == ["failed", "interrupted", "interrupted"]
+        assert order(r) == [0, 1, 2]
+    assert not (tmp_path / "follower").exists()
+
+
+def test_another_attempt_of_the_one_before_is_not_meant(tmp_path: Path) -> None:
+    with rig(tmp_path) as r:
+        r.launch(0, shell("exit 1"), cores="0")
+        time.sleep(0.3)
+        r.launch(0, shell("sleep 0.2"), cores="0", attempt=2)
+        r.launch(1, shell("touch follower"), cores="0", behind=0, if_done=1)
+        assert r.ended(1).outcome == "interrupted"
+        assert r.ended(0, 2).outcome == "done"
+    assert not (tmp_path / "follower").exists()
+
+
+def test_a_follower_begins_only_when_nothing_of_the_one_before_is_left(tmp_path: Path) -> None:
+    mark = a_long_sleep(311)
+    with rig(tmp_path) as r:
+        chain(r, f"sleep 0.1; (setsid {mark} &); {mark} & exit 0", sees(mark))
+        assert outcomes(r, 2) == ["done", "done"]
+    assert (tmp_path / "seen").read_text() == ""
+    assert not running_with(mark)
+
+
+def test_stopping_one_in_line_ends_all_that_were_to_follow_it_and_nothing_before(tmp_path: Path) -> None:
+    with rig(tmp_path) as r:
+        chain(r, "while [ ! -e go ]; do sleep 0.02; done", "touch second", "touch third")
+        r.stop(1)
+        assert r.ended(1).outcome == "canceled"
+        assert r.ended(2).outcome == "interrupted"
+        assert not r.ends(0)
+        (tmp_path / "go").touch()
+        assert r.ended(0).outcome == "done"
+    assert not (tmp_path / "second").exists() and not (tmp_path / "third").exists()
+
+
+def test_stopping_the_one_that_runs_ends_all_that_were_to_follow_it(tmp_path: Path) -> None:
+    with rig(tmp_path) as r:
+        chain(r, "sleep 300", "touch second", "touch third")
+        r.started(0)
+        r.stop(0)
+        assert outcomes(r, 3) == ["canceled", "interrupted", "interrupted"]
+        assert order(r) == [0, 1, 2]
+
+
+def test_a_walltime_that_is_passed_is_no_success(tmp_path: Path) -> None:
+    with rig(tmp_path) as r:
+        r.launch(0, shell("trap 'exit 0' TERM; sleep 300 & wait"), cores="0", walltime_s=0.2)
+        r.launch(1, shell("touch second"), cores="0", behind=0, if_done=1)
+        assert outcomes(r, 2) == ["timeout", "interrupted"]
+
+
+def test_who_was_to_follow_what_cannot_be_started_never_begins(tmp_path: Path) -> None:
+    with rig(tmp_path) as r:
+        r.launch(0, shell("sleep 0.1"), cores="0")
+        r.launch(1, Command(argv=("/nowhere/no-such-program",)), cores="0", behind=0, if_done=1)
+        r.launch(2, shell("touch third"), cores="0", behind=1, if_done=1)
+        assert outcomes(r, 3) == ["done", "unstartable", "interrupted"]
+        assert order(r) == [0, 1, 2]
+    assert not (tmp_path / "third").exists()
+
+
+def test_a_follower_of_one_whose_place_has_been_passed_on_waits_until_that_one_is_over(tmp_path: Path) -> None:
+    mark = a_long_sleep(312)
+    with rig(tmp_path) as r:
+        # What the first leaves behind takes a while to be found and ended, and the second has its place meanwhile.
+        r.launch(0, shell(f"sleep 0.1; for i in 1 2 3 4 5 6; do (setsid {mark} &); done; exit 0"), cores="0")
+        r.launch(1, shell("true"), cores="0", behind=0)
+        assert r.started(1).time
+        r.launch(2, shell(sees(mark)), cores="0", behind=0, if_done=1)
+        assert outcomes(r, 3) == ["done"] * 3
+    assert (tmp_path / "seen").read_text() == ""
+
+
+def test_when_the_conductor_goes_nobody_in_line_begins(tmp_path: Path) -> None:
+    with rig(tmp_path) as r:
+        chain(r, "trap 'exit 0' TERM; touch first; while :; do sleep 0.02; done", "touch second")
+        assert eventually((tmp_path / "first").exists)
+    assert not (tmp_path / "second").exists()
+    assert [event.outcome for event in r.events if isinstance(event, TaskEnded)] == ["interrupted", "interrupted"]
