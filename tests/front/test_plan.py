@@ -227,6 +227,20 @@ def test_idle_while_all_waits_for_one_task_and_while_the_last_runs() -> None:
     ]
 
 
+def test_each_step_that_all_else_waits_for_is_told_by_itself() -> None:
+    made = study(
+        [Step("a"), Step("b"), Step("c")],
+        [Task("a0", 0, (), 3.0), Task("b0", 1, (0,), 2.0), Task("c0", 2, (1,), 1.0)],
+    )
+    variant = planned(made, "1x2")
+    assert [why for _, why, _ in idle_of(variant)] == [
+        "all else waits for a0",
+        "all else waits for b0",
+        "only c0 still runs",
+    ]
+    assert [(s.since_s, s.until_s) for s in idle_stretches(variant.found.timeline, 9)] == [(0, 3), (3, 5), (5, 6)]
+
+
 def test_idle_while_a_wide_task_waits_for_nodes() -> None:
     made = study([Step("narrow"), Step("wide", Needs(1, nodes=2))], [Task("n", 0, (), 10.0), Task("w", 1, (), 5.0)])
     variant = planned(made, "2x1")

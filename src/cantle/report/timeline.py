@@ -11,6 +11,9 @@ from cantle.core.state import State
 from cantle.model import records as r
 from cantle.model.resources import Node, Place, list_to_mask, mask_to_list
 
+_IN_LINE = float("inf")
+"""When an attempt starts that stands in line, as long as nobody knows."""
+
 
 class Attempt(msgspec.Struct, gc=False):
     """One attempt. Seconds since the run began; `outcome` is "running" for one that is not over.
@@ -173,6 +176,7 @@ class Recorder:
         end = self._until - zero
         for attempt in self._open.values():
             attempt.ended = end
+            attempt.started = min(attempt.started, end)
         for span in self._nodes:
             if span.left < 0:
                 span.left = end
@@ -276,6 +280,8 @@ class Recorder:
         ahead = None if record.behind is None else self._state.running.get(record.behind)
         if ahead is None or ahead.on != record.on:
             self._held += cores
+        else:
+            attempt.started = _IN_LINE
 
     def _started(self, record: r.TaskStarted) -> None:
         attempt = self._open.get(record.task)
@@ -298,7 +304,7 @@ class Recorder:
         elif line.owner == record.task:
             follower = self._open.get(line.waiting[0])
             if follower is not None:
-                follower.started = max(follower.started, attempt.ended)
+                follower.started = attempt.ended
 
     def _lost(self, record: r.NodeLost) -> None:
         moment = record.time - (self._zero or 0.0)

@@ -295,7 +295,7 @@ def _usage(timeline: Timeline, colours: Mapping[str, str], times: Range1d, cross
             name=f"step:{step}",
         )
         base = top
-    there = made.step(
+    made.step(
         x=[*lefts, lefts[-1] + usage.width],
         y=[*usage.there, usage.there[-1]],
         mode="after",
@@ -334,7 +334,6 @@ def _usage(timeline: Timeline, colours: Mapping[str, str], times: Range1d, cross
         ),
         CrosshairTool(overlay=crosshair),
     )
-    there.level = "overlay"
     made.yaxis.axis_label = "cores in use"
     made.yaxis.ticker.desired_num_ticks = 4
     made.yaxis.ticker.num_minor_ticks = 0

@@ -40,7 +40,10 @@ def charts_section(
     """Who ran where, how much was in use, why the rest was not."""
     blocks = sum(len(attempt.on) for attempt in timeline.attempts)
     place = charts.add(timeline_charts(timeline, colours, until))
-    under = "Each bar is an attempt on its cores; framed: the chain that led to the end. Drag to zoom, hover for more."
+    under = (
+        "Each bar is an attempt on its cores; framed: the chain that led to the end. "
+        "Drag to zoom (the tools beside the chart take it back), hover for more."
+    )
     if blocks > MOST_BARS:
         under = (
             f"{len(timeline.attempts):,} attempts are more than the {MOST_BARS:,} bars that stay readable: each cell, one of "
