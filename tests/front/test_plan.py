@@ -27,9 +27,9 @@ from cantle.model.records import (
     TasksAdded,
     TimePassed,
 )
-from cantle.model.resources import Needs, Node, Slots
+from cantle.model.resources import Needs, Node, Place, Slots
 from cantle.model.study import Limits, PartitionWish, Step, Study, Task
-from cantle.report.durations import durations_of, experience_of
+from cantle.report.durations import Experience, durations_of, experience_of
 from cantle.report.happened import happened_in
 from cantle.report.idling import idle_rows, idle_stretches
 from cantle.report.partition_times import partition_times
@@ -121,6 +121,7 @@ class StepRow(msgspec.Struct, forbid_unknown_fields=True):
     waited_most_s: float
     waited_for: str
     partitions: list[str]
+    moldable: bool
 
 
 class IdleRow(msgspec.Struct, forbid_unknown_fields=True):
@@ -401,6 +402,29 @@ def test_durations_on_other_widths_are_stated_learned_or_fitted() -> None:
     assert [found.at(made.tasks, 1, width) for width in (1, 2, 4)] == pytest.approx([16.0, 10.0, 7.0])
     # a tenth of the work is taken for serial where nothing is known
     assert [found.at(made.tasks, 2, width) for width in (2, 4)] == pytest.approx([11.0, 6.5])
+
+
+def test_what_ran_on_one_width_tells_of_the_others(tmp_path: Path) -> None:
+    steps = [Step("s", Needs(1, nodes=2), widths=(2, 4), times_s=(8.0, 5.0))]
+    records = records_of(
+        steps, [Task("a", 0)], lambda *_: Fate(16.0), nodes=[Node(f"n{n}", 1) for n in range(2)], start_s=0.0
+    )
+    experience = experience_of(happened_in(write_run(tmp_path / "run", records)).timeline)
+    assert experience.by_width == {"s": {2: 16.0}}
+    assert experience.by_task == {"a": 16.0}
+    bare = study([Step("s", Needs(1), widths=(1, 2))], [Task("a", 0)])
+    found = durations_of(bare, 1.0, Experience({}, {"s": 3.0}, {"s": {2: 11.0}}))
+    assert [found.at(bare.tasks, 0, width) for width in (1, 2)] == pytest.approx([3.0, 3.0 * 0.55])
+
+
+def test_what_ran_wide_is_counted_back_to_the_least_width() -> None:
+    made = study([Step("s", Needs(1), widths=(1, 2), times_s=(8.0, 4.0))], [Task("a", 0, (), 8.0)])
+    timeline = planned(made, "2x1").found.timeline
+    timeline.attempts[0].on = (Place(0, "0"), Place(1, "0"))
+    timeline.attempts[0].ended = timeline.attempts[0].started + 6.0
+    experience = experience_of(timeline)
+    # 6 s on two nodes; on one it is said to take 8
+    assert experience.by_task["a"] == pytest.approx(8.0)
 
 
 # What cannot be done

@@ -113,8 +113,8 @@ def _details(variant: Variant) -> Iterator[str]:
 
 
 def widths_in_words(row: StepTimes) -> str:
-    """`12 on 1 node, 3 on 4 nodes`; "" for a step that only ever has one node."""
-    if set(row.widths) <= {1}:
+    """`12 on 1 node, 3 on 4 nodes`; "" for a step that has no choice."""
+    if not row.moldable:
         return ""
     return ", ".join(f"{n:,} on {count(width, 'node')}" for width, n in row.widths.items())
 

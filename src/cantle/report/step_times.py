@@ -14,8 +14,8 @@ class StepTimes(msgspec.Struct):
 
     `mean_s`, `core_s`, `cpu_s`, `first_s` and `last_s` are of attempts that were done; `peak_mib` is the most that any
     attempt used, 0 when nobody looked; `failures` counts attempts that ended in any other way. `widths` counts the attempts
-    by the number of their nodes. `waited_s` is how long a task that was ready waited for its launch, on average, and
-    `waited_most_s` at most; `waited_for` says what kept most of them waiting.
+    by the number of their nodes; `moldable`: there was a choice. `waited_s` is how long a task that was ready waited for
+    its launch, on average, and `waited_most_s` at most; `waited_for` says what kept most of them waiting.
     """
 
     name: str
@@ -34,6 +34,7 @@ class StepTimes(msgspec.Struct):
     waited_most_s: float = 0.0
     waited_for: str = ""
     partitions: list[str] = []
+    moldable: bool = False
 
 
 _NOTEWORTHY_WAIT_S = 0.1
@@ -51,6 +52,7 @@ def step_times(timeline: Timeline) -> list[StepTimes]:
         row = rows.setdefault(name, StepTimes(name))
         row.tasks += sum(state.counts[number])
         row.done += state.counts[number][Phase.DONE]
+        row.moldable = row.moldable or bool(step.widths)
         if step.partition and step.partition not in row.partitions:
             row.partitions.append(step.partition)
         if step.needs not in needs.setdefault(name, []):
