@@ -179,7 +179,7 @@ def ready(dispatch: Dispatch, *times: Table, base: int = 0) -> None:
 def test_dispatch_starts_a_lone_task_as_wide_as_it_pays() -> None:
     dispatch = Dispatch(64)
     ready(dispatch, amdahl(10.0, 0.1, range(1, 65)))
-    [(_, level)] = dispatch.starts(0.0, 64)
+    [(_, level)] = dispatch.starts(0.0, {0: 64})
     areas = amdahl(10.0, 0.1, range(1, 65)).areas
     assert areas[level] <= areas[0] / 0.2 < areas[level + 1], "no wider than a fifth of its efficiency is left"
 
@@ -187,7 +187,7 @@ def test_dispatch_starts_a_lone_task_as_wide_as_it_pays() -> None:
 def test_dispatch_starts_many_at_their_least_width() -> None:
     dispatch = Dispatch(4)
     ready(dispatch, *[amdahl(10.0, 0.1, range(1, 5))] * 20)
-    assert dispatch.starts(0.0, 4) == [(0, 0), (1, 0), (2, 0), (3, 0)]
+    assert dispatch.starts(0.0, {0: 4}) == [(0, 0), (1, 0), (2, 0), (3, 0)]
     assert len(dispatch) == 16 and 3 not in dispatch
 
 
@@ -195,13 +195,13 @@ def test_dispatch_widens_the_one_long_task_among_short_ones() -> None:
     dispatch = Dispatch(4)
     ready(dispatch, amdahl(100.0, 0.0, range(1, 5)), *[amdahl(1.0, 0.0, range(1, 5))] * 20)
     assert dispatch.horizon_s(0.0) == pytest.approx(120.0 / 4, rel=0.4)
-    assert dispatch.starts(0.0, 4)[0] == (0, 3)
+    assert dispatch.starts(0.0, {0: 4})[0] == (0, 3)
 
 
 def test_dispatch_never_starts_below_the_planned_width() -> None:
     dispatch = Dispatch(4)
     ready(dispatch, *[amdahl(10.0, 0.1, [1, 2, 4])] * 9, base=1)
-    assert dispatch.starts(0.0, 3) == [(0, 1)]
+    assert dispatch.starts(0.0, {0: 3}) == [(0, 1)]
 
 
 def test_dispatch_lets_a_wide_task_wait_when_less_than_its_patience_is_free_and_starts_others() -> None:
@@ -209,10 +209,10 @@ def test_dispatch_lets_a_wide_task_wait_when_less_than_its_patience_is_free_and_
     wide = amdahl(100.0, 0.0, [1, 8])
     dispatch.ready(0, wide, 0, 100.0, 0.0)
     dispatch.ready(1, rigid(1, 1.0), 0, 1.0, 0.0)
-    assert dispatch.starts(0.0, 4) == [(1, 0)]
+    assert dispatch.starts(0.0, {0: 4}) == [(1, 0)]
     dispatch.begun(1, 1, 1.0)
     dispatch.over(1)
-    assert dispatch.starts(1.0, 8) == [(0, 1)]
+    assert dispatch.starts(1.0, {0: 8}) == [(0, 1)]
 
 
 def test_dispatch_counts_what_runs_until_its_expected_end() -> None:
@@ -231,8 +231,8 @@ def test_a_task_that_went_away_is_not_started() -> None:
     dispatch.gone(0)
     dispatch.gone(2)
     dispatch.ready(2, rigid(2, 5.0), 0, 10.0, 0.0)
-    assert dispatch.starts(0.0, 3) == [(2, 0), (1, 0)], "and one that came back stands only where it belongs now"
-    assert dispatch.starts(0.0, 3) == []
+    assert dispatch.starts(0.0, {0: 3}) == [(2, 0), (1, 0)], "and one that came back stands only where it belongs now"
+    assert dispatch.starts(0.0, {0: 3}) == []
 
 
 def test_chance_is_even_and_always_the_same() -> None:

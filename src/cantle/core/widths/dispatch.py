@@ -9,7 +9,7 @@ at every dispatch.)
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from cantle.core.widths.tables import Table
 
@@ -35,25 +35,30 @@ PLANNED = Manner()
 BLIND = Manner(1.3, 0.2, 0.8)
 """For when nothing is known beyond the ready tasks."""
 
-Key = tuple[float, int]
+Key = tuple[float, float, int]
+"""The urgency that the user gave, the priority, both negated, and the task's number: the least goes first."""
+
+Waiting = tuple[Table, int, int, Key, float, int]
+"""Table, base level, highest level, key, seconds that hang on it, weight."""
 
 
 class Dispatch:
     """The ready and the running tasks of one pool of nodes, and what to start next.
 
-    Tasks bear numbers. Whoever owns it tells what becomes ready, what begins and what is over, and acts on `starts`.
-    Costs per task by the logarithm of those that are ready, and by the slots.
+    Tasks bear numbers. Whoever owns it tells what becomes ready, what begins and what is over, and acts on `starts`. Tasks of
+    one group fit on the same nodes; a node's share of a task weighs `weight` of the `slots`, which are cores where tasks
+    differ in that, and nodes where they do not. Costs per task by the logarithm of those that are ready, and by the slots.
     """
 
     __slots__ = (
         "_base_area",
         "_end_weight",
         "_ends",
-        "_heaps",
         "_long",
         "_order",
         "_ready",
         "_running",
+        "_shelves",
         "manner",
         "slots",
     )
@@ -61,10 +66,11 @@ class Dispatch:
     def __init__(self, slots: int, manner: Manner = PLANNED) -> None:
         self.slots = slots
         self.manner = manner
-        self._ready: dict[int, tuple[Table, int, int, Key, float]] = {}
-        self._heaps: dict[int, list[Key]] = {}
-        self._order: list[int] = []
-        self._long: list[Key] = []
+        self._ready: dict[int, Waiting] = {}
+        self._shelves: dict[tuple[int, int], list[Key]] = {}
+        """Heaps by (base width, group)."""
+        self._order: list[tuple[int, int]] = []
+        self._long: list[tuple[float, int]] = []
         """The ready tasks that can be widened, by falling time at their base width."""
         self._base_area = 0.0
         self._running: dict[int, tuple[float, float]] = {}
@@ -79,31 +85,41 @@ class Dispatch:
 
     # What has happened
 
-    def ready(self, task: int, table: Table, base: int, priority: float, tail: float) -> None:
+    def ready(
+        self,
+        task: int,
+        table: Table,
+        base: int,
+        priority: float,
+        tail: float,
+        *,
+        group: int = 0,
+        weight: int = 1,
+        urgency: float = 0.0,
+    ) -> None:
         """The task may start, not narrower than at level `base`; seconds `tail` hang on it."""
-        key = (-priority, task)
+        key = (-urgency, -priority, task)
         ceiling = max(base, table.widest(self.manner.efficiency))
-        self._ready[task] = (table, base, ceiling, key, tail)
-        width = table.widths[base]
-        heap = self._heaps.get(width)
+        self._ready[task] = (table, base, ceiling, key, tail, weight)
+        shelf = (table.widths[base], group)
+        heap = self._shelves.get(shelf)
         if heap is None:
-            heap = self._heaps[width] = []
-            insort(self._order, width)
+            heap = self._shelves[shelf] = []
+            insort(self._order, shelf)
         heappush(heap, key)
-        self._base_area += table.areas[base]
+        self._base_area += weight * table.areas[base]
         if ceiling > base:
             insort(self._long, (table.falling[base], task))
 
     def gone(self, task: int) -> None:
-        """The task is no longer ready. It stays in its heap until it comes to the head."""
-        table, base, ceiling, _, _ = self._ready.pop(task)
-        self._base_area -= table.areas[base]
+        """The task is no longer ready. It stays on its shelf until it comes to the head."""
+        table, base, ceiling, _, _, weight = self._ready.pop(task)
+        self._base_area = self._base_area - weight * table.areas[base] if self._ready else 0.0
         if ceiling > base:
-            entry = (table.falling[base], task)
-            del self._long[bisect_left(self._long, entry)]
+            del self._long[bisect_left(self._long, (table.falling[base], task))]
 
     def begun(self, task: int, width: int, end: float) -> None:
-        """The task runs on so many nodes, until then as far as anybody knows."""
+        """The task runs on so many slots, until then as far as anybody knows."""
         self._running[task] = (width, width * end)
         self._end_weight += width
         self._ends += width * end
@@ -119,44 +135,62 @@ class Dispatch:
 
     # What to do
 
-    def starts(self, now: float, free: int) -> list[tuple[int, int]]:
-        """The tasks to start now on so many free nodes, with their levels. They count as no longer ready."""
-        if not self._ready or free <= 0:
+    def starts(self, now: float, free: dict[int, int]) -> list[tuple[int, int]]:
+        """The tasks to start now, with their levels, given on how many free nodes a task of each group would fit.
+
+        They count as no longer ready. What one group takes is taken from all, so that whatever is here can be done.
+        """
+        most = max(free.values(), default=0)
+        if not self._ready or most <= 0:
             return []
-        horizon_s = self.horizon_s(now) * self.manner.tightness
+        free = dict(free)
+        bar = -self.horizon_s(now) * self.manner.tightness
         patience = self.manner.patience
         ready = self._ready
         started: list[tuple[int, int]] = []
-        aside: list[tuple[int, Key]] = []
-        while free:
-            found = self._head(free)
-            if found is None:
+        groups: dict[int, int] = {}
+        aside: list[tuple[tuple[int, int], Key]] = []
+        while most > 0:
+            shelf = self._head(free, most)
+            if shelf is None:
                 break
-            width, key = found
-            heappop(self._heaps[width])
-            task = key[1]
-            table, base, ceiling, _, _ = ready[task]
+            group = shelf[1]
+            key = heappop(self._shelves[shelf])
+            task = key[2]
+            table, base, ceiling, _, _, _ = ready[task]
             level = base
             if ceiling > base:
-                level = bisect_left(table.falling, -horizon_s, base, ceiling)
-                if (wanted := table.widths[level]) > free:
-                    if free < patience * wanted:
-                        aside.append((width, key))
+                room = free[group]
+                level = bisect_left(table.falling, bar, base, ceiling)
+                if (wanted := table.widths[level]) > room:
+                    if room < patience * wanted:
+                        aside.append((shelf, key))
                         if len(aside) == _MOST_SET_ASIDE:
                             break
                         continue
-                    while table.widths[level] > free:
+                    while table.widths[level] > room:
                         level -= 1
-                width = table.widths[level]
-            free -= width
+            most = self._take(free, table.widths[level])
+            groups[task] = group
             started.append((task, level))
-        for width, key in aside:
-            heappush(self._heaps[width], key)
-        if started and free and len(started) == len(ready):
-            started = self._share_out(started, free)
+        for shelf, key in aside:
+            heappush(self._shelves[shelf], key)
+        if started and most > 0 and len(started) == len(ready):
+            started = self._share_out(started, groups, free)
         for task, _ in started:
             self.gone(task)
         return started
+
+    @staticmethod
+    def _take(free: dict[int, int], width: int) -> int:
+        """So many nodes are taken; what is left of the group that has the most."""
+        most = 0
+        for group, room in free.items():
+            room -= width
+            free[group] = room
+            if room > most:
+                most = room
+        return most
 
     def horizon_s(self, now: float) -> float:
         """T: the time within which all that is ready and running could be over, were there nothing else."""
@@ -176,9 +210,9 @@ class Dispatch:
             for falling, task in long:
                 if falling >= bar:
                     break
-                table, base, ceiling, _, _ = ready[task]
+                table, base, ceiling, _, _, weight = ready[task]
                 areas = table.areas
-                area += areas[bisect_left(table.falling, bar, base, ceiling)] - areas[base]
+                area += weight * (areas[bisect_left(table.falling, bar, base, ceiling)] - areas[base])
             return area / slots
 
         high = need(low)
@@ -194,38 +228,44 @@ class Dispatch:
                 high = min(high, needed)
         return high
 
-    def _head(self, free: int) -> tuple[int, Key] | None:
-        """The most urgent ready task that fits at its base width, and that width."""
-        best: tuple[int, Key] | None = None
+    def _head(self, free: dict[int, int], most: int) -> tuple[int, int] | None:
+        """The shelf of the most urgent ready task that fits at its base width; it is at the shelf's head."""
+        found: tuple[int, int] | None = None
+        best: Key | None = None
         ready = self._ready
-        for width in self._order:
-            if width > free:
+        for shelf in self._order:
+            width, group = shelf
+            if width > most:
                 break
-            heap = self._heaps[width]
-            while heap and ((entry := ready.get(heap[0][1])) is None or entry[3] != heap[0]):
+            if width > free.get(group, 0):
+                continue
+            heap = self._shelves[shelf]
+            while heap and ((entry := ready.get(heap[0][2])) is None or entry[3] is not heap[0]):
                 heappop(heap)
-            if heap and (best is None or heap[0] < best[1]):
-                best = (width, heap[0])
-        return best
+            if heap and (best is None or heap[0] < best):
+                found, best = shelf, heap[0]
+        return found
 
-    def _share_out(self, started: list[tuple[int, int]], free: int) -> list[tuple[int, int]]:
+    def _share_out(
+        self, started: list[tuple[int, int]], groups: dict[int, int], free: dict[int, int]
+    ) -> list[tuple[int, int]]:
         """Nobody waits: what is left goes, step by step, to whom the most hangs on."""
         levels = dict(started)
         ready = self._ready
-        heap: list[Key] = []
+        heap: list[tuple[float, int]] = []
         for task, level in started:
-            table, _, ceiling, _, tail = ready[task]
+            table, _, ceiling, _, tail, _ = ready[task]
             if level < ceiling:
                 heap.append((-(table.times[level] + tail), task))
-        heap.sort()
-        while heap and free:
+        heapify(heap)
+        while heap:
             _, task = heappop(heap)
-            table, _, ceiling, _, tail = ready[task]
+            table, _, ceiling, _, tail, _ = ready[task]
             level = levels[task] + 1
             more = table.widths[level] - table.widths[level - 1]
-            if more > free:
+            if more > free[groups[task]]:
                 continue
-            free -= more
+            self._take(free, more)
             levels[task] = level
             if level < ceiling:
                 heappush(heap, (-(table.times[level] + tail), task))

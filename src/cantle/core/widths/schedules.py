@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
-from cantle.core.widths.dispatch import Dispatch, Key, Manner
+from cantle.core.widths.dispatch import Dispatch, Manner
 from cantle.core.widths.graph import Graph
 
 NEVER = float("inf")
@@ -47,7 +47,7 @@ def in_order(
     starts = [0.0] * n
     finishes = [0.0] * n
     missing = [len(above) for above in parents]
-    heaps: dict[int, list[Key]] = {width: [] for width in sorted(set(widths))}
+    heaps: dict[int, list[tuple[float, int]]] = {width: [] for width in sorted(set(widths))}
     shelves = list(heaps.items())
     waiting = 0
     for task in range(n):
@@ -62,7 +62,7 @@ def in_order(
     while True:
         begun: list[int] = []
         while waiting and free:
-            best: list[Key] | None = None
+            best: list[tuple[float, int]] | None = None
             for width, heap in shelves:
                 if width > free:
                     break
@@ -129,11 +129,11 @@ def as_it_goes(
     slots: int,
     manner: Manner,
     limit_s: float = NEVER,
-    durations: Sequence[Sequence[float]] | None = None,
+    factors: Sequence[float] | None = None,
 ) -> Schedule | None:
     """Let `Dispatch` choose the widths, none below `base`. None when it would take longer than `limit_s`.
 
-    `durations`: how long each task really takes at each level, where that is not what its table says.
+    `factors`: by how much each task takes longer than its table says, which `Dispatch` does not know.
     """
     tables = graph.tables
     n = len(tables)
@@ -149,12 +149,12 @@ def as_it_goes(
     free = slots
     now = 0.0
     while True:
-        for task, level in dispatch.starts(now, free):
+        for task, level in dispatch.starts(now, {0: free}):
             table = tables[task]
             levels[task] = level
             free -= table.widths[level]
             starts[task] = now
-            end = finishes[task] = now + (table.times[level] if durations is None else durations[task][level])
+            end = finishes[task] = now + table.times[level] * (1.0 if factors is None else factors[task])
             if end > limit_s:
                 return None
             dispatch.begun(task, table.widths[level], now + table.times[level])
