@@ -324,6 +324,7 @@ def snapshot(state: State) -> dict[str, Any]:
         for partition in state.partitions.all
     ]
     known["room"] = _room(state.room)
+    known["observed"] = [(n, list(seen.moves), dict(seen.means)) for n, seen in state.observed.items()]
     return known
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from cantle.core.packing import best_fit, is_ours
 from cantle.core.phases import UNSTARTED, Phase
@@ -17,7 +18,8 @@ from cantle.model.resources import Needs, count
 class Decider:
     """Asks the policies: what to refuse, what to end, and, unless the run is being stopped, what to start.
 
-    It remembers which version of the state it has seen, nothing else, and may be thrown away and made anew at any time.
+    It remembers which version of the state it has seen, and what policies want to know again. It may be thrown away and
+    made anew at any time.
     `lines`: short tasks may stand in line behind each other, which the engine has to understand.
     A packer that is not ours is watched: `decide` raises PluginError, which calls it by `name`, when it breaks a rule.
     """
@@ -31,6 +33,7 @@ class Decider:
         self.packer = packer
         self._seen = -1
         self._seen_feasibility = -1
+        self._memory: dict[object, Any] = {}
 
     def decide(self, state: State) -> Iterator[Decision]:
         """The decisions, one by one. Each must be applied before the next is asked for."""
@@ -39,7 +42,7 @@ class Decider:
         if state.feasibility_version != self._seen_feasibility:
             yield from refuse_what_can_never_run(Plan(state))
             self._seen_feasibility = state.feasibility_version
-        plan = Plan(state)
+        plan = Plan(state, memory=self._memory)
         if state.to_stop:
             yield from stop_what_shall_stop(plan)
         if state.partitions.living or any(study.added.partitions for study in state.studies):
@@ -50,7 +53,8 @@ class Decider:
             yield from self.packer(plan)
             for partition in list(state.partitions.living.values()):
                 if partition.serves and partition.element is None:
-                    yield from self.packer(Plan(state, partition, state.homes.get(partition.name, [])))
+                    queues = state.homes.get(partition.name, [])
+                    yield from self.packer(Plan(state, partition, queues, self._memory))
             if self.lines and state.short_shapes:
                 from cantle.core.lines import let_short_tasks_stand_in_line, let_successors_stand_in_line
 

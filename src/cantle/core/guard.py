@@ -127,10 +127,12 @@ def _fault_in_launch(launch: Launch, plan: Plan) -> str:
     if state.shape_of_step[state.tasks[task].step] not in plan.queues:
         return f"it launched {name}, which runs in another partition"
     needs = state.step_of(task).needs
-    if len(launch.on) != needs.nodes:
-        return f"it launched {name} on {count(len(launch.on), 'place')}, but it needs {count(needs.nodes, 'node')}"
-    if len({place.node for place in launch.on}) != needs.nodes:
-        return f"it launched {name} twice on one node, but it needs {count(needs.nodes, 'node')}"
+    widths = state.step_of(task).widths or (needs.nodes,)
+    if len(launch.on) not in widths:
+        wanted = count(widths[0], "node") if len(widths) == 1 else f"one of {', '.join(map(str, widths))} nodes"
+        return f"it launched {name} on {count(len(launch.on), 'place')}, but it needs {wanted}"
+    if len({place.node for place in launch.on}) != len(launch.on):
+        return f"it launched {name} twice on one node, but it needs {count(len(launch.on), 'node')}"
     for place in launch.on:
         if fault := _fault_in_place(place, needs, plan.room):
             return f"it launched {name} (which needs {needs}) {fault}"

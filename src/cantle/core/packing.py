@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 from cantle.core.plan import Plan
 from cantle.core.room import Room
 from cantle.model.records import Decision
 from cantle.model.resources import Needs, Place, indexes, lowest_bits
 
+PlacesFor: TypeAlias = Callable[[Room, Needs], tuple[Place, ...] | None]
+"""The places for one task, all or nothing; None when there is no room for it."""
+
 
 def best_fit(plan: Plan) -> Iterator[Decision]:
     """Most urgent first; each on the fullest node that holds it, so that wide room stays whole for wide tasks."""
-    return _most_urgent_first(plan, find_places)
+    return _packed(plan, find_places)
 
 
 def first_fit(plan: Plan) -> Iterator[Decision]:
     """Most urgent first; each on the lowest numbered nodes that hold it, so that the last nodes stay idle longest."""
-    return _most_urgent_first(plan, _lowest_numbered)
+    return _packed(plan, _lowest_numbered)
 
 
 def spread(plan: Plan) -> Iterator[Decision]:
     """Most urgent first; each on the nodes with the most free cores, so that tasks share memory and disks with the fewest."""
-    return _most_urgent_first(plan, _emptiest)
+    return _packed(plan, _emptiest)
 
 
 def is_ours(packer: object) -> bool:
@@ -30,7 +34,16 @@ def is_ours(packer: object) -> bool:
     return any(packer is ours for ours in (best_fit, first_fit, spread))
 
 
-def _most_urgent_first(plan: Plan, places_for: Callable[[Room, Needs], tuple[Place, ...] | None]) -> Iterator[Decision]:
+def _packed(plan: Plan, places_for: PlacesFor) -> Iterator[Decision]:
+    """Where some tasks choose how wide they run, that decides what starts as well."""
+    if plan.state.observed:
+        from cantle.core.widths.packer import pack
+
+        return pack(plan, places_for)
+    return _most_urgent_first(plan, places_for)
+
+
+def _most_urgent_first(plan: Plan, places_for: PlacesFor) -> Iterator[Decision]:
     """What does not fit is passed over and others fill the room: within one study that ends sooner than holding room free."""
     room = plan.room
     if room.full:

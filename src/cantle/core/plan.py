@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heapreplace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from cantle.core.partitions import Partition
 from cantle.core.queues import ReadyQueue
@@ -24,10 +24,18 @@ class Plan:
     """One scheduling pass: the ready tasks by shape, the room that is left, and what may be done.
 
     It speaks of one room: the run's, or that of `partition`. `queues` are the numbers of those whose tasks run there.
+    `memory` is what policies want to know again in the next pass; it may be lost at any time, and is then made anew.
     """
 
-    def __init__(self, state: State, partition: Partition | None = None, queues: list[int] | None = None) -> None:
+    def __init__(
+        self,
+        state: State,
+        partition: Partition | None = None,
+        queues: list[int] | None = None,
+        memory: dict[object, Any] | None = None,
+    ) -> None:
         self.state = state
+        self.memory: dict[object, Any] = {} if memory is None else memory
         self.partition = partition
         self.room: Room = state.room if partition is None else partition.room
         self.queues = state.homes[""] if queues is None else queues

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 
 from msgspec import structs
 
+from cantle.core.observed import Observed
 from cantle.core.partitions import RULES as PARTITION_RULES
 from cantle.core.partitions import Partitions, conductor_gone, let_go, node_lost
 from cantle.core.phases import ACTIVE, FINAL, OVER, UNSTARTED, UNSUCCESSFUL, Cause, Phase, following
@@ -93,6 +94,8 @@ class State:
         self.queues: list[ReadyQueue] = []
         self._shapes: dict[Shape, int] = {}
         self._free_queues: list[int] = []
+        self.observed: dict[int, Observed] = {}
+        """Of the studies that have steps with widths, by number."""
         self.homes: dict[str, list[int]] = {"": []}
         """Queues by where their tasks run: "" for anywhere, a partition's name, or `ELEMENTS_OF` a study."""
 
@@ -208,6 +211,8 @@ class State:
 
     def _add_steps(self, steps: list[Step], study: int) -> None:
         extra = self.studies[study].added.priority
+        if study not in self.observed and any(step.widths for step in steps):
+            self.observed[study] = Observed()
         for step in steps:
             shape = Shape(step.needs, step.priority + extra, study, step.widths, step.partition)
             number = self._shapes.get(shape)
@@ -287,6 +292,7 @@ class State:
             for known in (self.ended, self.cause_of, self.faults, self.restarts, self.losses):
                 known.pop(number, None)
             self.restart_next.discard(number)
+        self.observed.pop(record.study, None)
         for shape in [shape for shape in self._shapes if shape.study == record.study]:
             number = self._shapes.pop(shape)
             self.homes[self._home(shape)].remove(number)
@@ -421,7 +427,7 @@ class State:
             for place in record.on:
                 room.take(place, needs)
             queue.slots += 1
-            if needs.nodes == 1:
+            if needs.nodes == 1 and not queue.shape.widths:
                 queue.short_lines[task] = None
         else:
             self._stand_in_line(task, ahead.task, queue)
@@ -452,6 +458,8 @@ class State:
             self._leave(task)
             if launch.partition >= 0 and record.outcome == "done":
                 self.partitions.failures.pop(self.partitions.all[launch.partition].name, None)
+            if self.observed and record.outcome == "done":
+                self._observe(task, len(launch.on))
             self._judge(task, record)
             self.version += 1
 
@@ -477,6 +485,8 @@ class State:
         counts[after] += 1
         self.totals[before] -= 1
         self.totals[after] += 1
+        if self.observed and (seen := self.observed.get(self.study_of_step[self.tasks[task].step])) is not None:
+            seen.moves.append(task)
         if self.news is not None and after >= Phase.DONE:
             self.news.append(task)
 
@@ -508,6 +518,13 @@ class State:
         self.ended_at[task] = self.now
         if launch.restart:
             self.restart_next.add(task)  # what ended by nobody's fault is tried again as it was
+
+    def _observe(self, task: int, width: int) -> None:
+        row = self.tasks[task]
+        step = self.steps[row.step]
+        seen = self.observed.get(self.study_of_step[row.step])
+        if seen is not None and step.widths:
+            seen.took(step, row, width, self.ended_at[task] - self.launched_at[task])
 
     def _leave_partition(self, task: int, number: int) -> None:
         partition = self.partitions.all[number]

@@ -181,6 +181,20 @@ class Dispatch:
             self.gone(task)
         return started
 
+    def advice(self, task: int, now: float, room: int) -> int:
+        """On how many of so many free nodes the task should start now, 0 when it had better wait."""
+        entry = self._ready.get(task)
+        if entry is None:
+            return 0
+        table, base, ceiling, _, _, _ = entry
+        level = bisect_left(table.falling, -self.horizon_s(now) * self.manner.tightness, base, ceiling)
+        if (wanted := table.widths[level]) > room:
+            if room < self.manner.patience * wanted:
+                return 0
+            while level > base and table.widths[level] > room:
+                level -= 1
+        return table.widths[level] if table.widths[level] <= room else 0
+
     @staticmethod
     def _take(free: dict[int, int], width: int) -> int:
         """So many nodes are taken; what is left of the group that has the most."""

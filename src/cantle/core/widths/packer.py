@@ -1,0 +1,121 @@
+"""Which ready task starts, on how many nodes and where, in a study whose tasks choose their widths?
+
+When all that is ready here is of one such study, dispatch decides what starts and how wide. When other studies wait as well,
+whose turn it is is not for the widths to say: queues are asked as ever, and only how wide their head starts is chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import structs
+
+from cantle.core.packing import PlacesFor
+from cantle.core.phases import Phase
+from cantle.core.plan import Plan
+from cantle.core.state import State
+from cantle.core.widths.books import Books
+from cantle.model.records import Decision
+from cantle.model.resources import Needs
+
+
+def pack(plan: Plan, places_for: PlacesFor) -> Iterator[Decision]:
+    """The policy. `places_for` finds the places of a task whose number of nodes is settled."""
+    if plan.room.full:
+        return
+    books = _books(plan)
+    queues = (plan.state.queues[number] for number in plan.queues)
+    heads = {queue.shape.study for queue in queues if queue.heap and queue.head() is not None}
+    if len(books) == 1 and heads <= books.keys():
+        [found] = books.values()
+        yield from _all_of_one_study(plan, found, places_for)
+    elif heads:
+        yield from _among_others(plan, books, places_for)
+
+
+def _books(plan: Plan) -> dict[int, Books]:
+    """Of the studies that choose widths, in this room, up to date."""
+    state = plan.state
+    where = -1 if plan.partition is None else plan.partition.number
+    kept: dict[int, Books] = plan.memory.setdefault(("widths", where), {})
+    found = {}
+    for study, seen in state.observed.items():
+        queues = frozenset(n for n in plan.queues if state.queues[n].shape.study == study)
+        if queues:
+            books = kept.get(study)
+            if books is None or books.seen is not seen or books.queues != queues:
+                books = Books(plan, study, seen)
+            books.follow(plan)
+            found[study] = books
+    kept.clear()
+    kept.update(found)
+    return found
+
+
+def _all_of_one_study(plan: Plan, books: Books, places_for: PlacesFor) -> Iterator[Decision]:
+    state, room = plan.state, plan.room
+    while not room.full and len(books.dispatch):
+        free = {}
+        for number in sorted(books.queues):
+            queue = state.queues[number]
+            if queue.heap and plan.may_launch(queue):
+                free[number] = room.fitting(queue.shape.needs).bit_count()
+        horizon_s = books.dispatch.horizon_s(state.now)
+        launched = False
+        chosen = books.dispatch.starts(state.now, free)
+        for task, level in chosen:
+            queue = state.queue_of(task)
+            table = books.table(state, task)
+            width = table.widths[level]
+            places = places_for(room, on(queue.shape.needs, width)) if plan.may_launch(queue) else None
+            if places is not None and state.phases[task] == Phase.READY:
+                launched = True
+                yield plan.launch(task, places, why(books, state, task, width, horizon_s))
+        books.settle(state, [task for task, _ in chosen])
+        if not launched:
+            return
+
+
+def _among_others(plan: Plan, books: dict[int, Books], places_for: PlacesFor) -> Iterator[Decision]:
+    state, room = plan.state, plan.room
+    for queue in plan.by_urgency():
+        if room.full:
+            return
+        if not plan.may_launch(queue):
+            continue
+        task = queue.head()
+        assert task is not None
+        needs = queue.shape.needs
+        reason = "the most urgent that fits"
+        if queue.shape.widths:
+            own = books[queue.shape.study]
+            width = own.dispatch.advice(task, state.now, room.fitting(needs).bit_count())
+            if not width:
+                continue
+            needs = on(needs, width)
+            reason = why(own, state, task, width, own.dispatch.horizon_s(state.now))
+        places = places_for(room, needs)
+        if places is not None:
+            yield plan.launch(task, places, reason)
+            if queue.shape.study in books:
+                books[queue.shape.study].settle(state, [task])
+
+
+def on(needs: Needs, nodes: int) -> Needs:
+    """The needs on so many nodes."""
+    return needs if needs.nodes == nodes else structs.replace(needs, nodes=nodes)
+
+
+def why(books: Books, state: State, task: int, width: int, horizon_s: float) -> str:
+    """The choice in words."""
+    widths = state.step_of(task).widths
+    if not widths:
+        return "the most urgent that fits"
+    planned = books.course.get(task)
+    if planned is None:
+        reason = f"all that is ready or runs could be over in {horizon_s:.3g} s"
+    elif width > planned[0]:
+        reason = f"planned on {planned[0]}, wider so as not to be the last, or because nobody else waits"
+    else:
+        reason = "as planned for the whole study"
+    return f"on {width} of {widths[0]}-{widths[-1]} nodes: {reason}"
