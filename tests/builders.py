@@ -86,7 +86,7 @@ def study_records(
     for j in jobs:
         step = Step(  # one row for people
             "step",
-            j.needs,
+            msgspec.structs.replace(j.needs, nodes=j.widths[0]) if j.widths else j.needs,
             "",
             j.walltime_s,
             j.retries,

@@ -150,7 +150,8 @@ class Witness(CheckedState):
             assert ahead.on == launch.on and self.step_of(ahead.task).needs == needs, "who stands in line fits there"
             assert len(self.in_turn[launch.on]) <= LONGEST_LINE
             return
-        assert len({place.node for place in launch.on}) == len(launch.on) == needs.nodes
+        widths = self.step_of(launch.task).widths or (needs.nodes,)
+        assert len({place.node for place in launch.on}) == len(launch.on) and len(launch.on) in widths
         for place in launch.on:
             node = self.room.nodes[place.node]
             here = [
@@ -239,6 +240,7 @@ def needs(draw: st.DrawFn) -> Needs:
 @st.composite
 def jobs(draw: st.DrawFn, most: int = 10) -> list[Job]:
     found = []
+    choices = draw(st.sampled_from([[()], [()], [(), (1, 2), (1, 3), (2, 3)]]))
     for i in range(draw(st.integers(1, most))):
         before = [f"t{n}" for n in range(i)]
         some = st.lists(st.sampled_from(before), max_size=3, unique=True) if before else st.just([])
@@ -253,6 +255,7 @@ def jobs(draw: st.DrawFn, most: int = 10) -> list[Job]:
                 draw(st.booleans()),
                 draw(st.sampled_from([0.0, 0.0, 1.0])),
                 draw(st.sampled_from([0.0, 0.0, 2.0])),
+                widths=draw(st.sampled_from(choices)),
             )
         )
     return found
