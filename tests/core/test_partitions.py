@@ -362,7 +362,10 @@ def test_a_partition_without_any_node_left_has_failed() -> None:
     story.settles()
     story.lose("n0")
     story.lose("n1")
-    assert story.partition("pair").standing == Standing.FAILED
+    partition = story.partition("pair")
+    assert (partition.standing, partition.agent) == (Standing.FAILED, True)
+    story.settles()
+    assert not story.state.partitions.living
 
 
 @pytest.mark.parametrize(

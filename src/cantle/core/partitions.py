@@ -210,7 +210,9 @@ def _started(state: State, record: r.PartitionStarted) -> None:
 def _failed(state: State, record: r.PartitionFailed) -> None:
     partition = state.partitions.all[record.partition]
     partition.agent = False
-    if not partition.over:
+    if partition.over:
+        let_go(state, partition)
+    else:
         partition.why = record.reason
         end(state, partition, Turn.FAIL)
 
@@ -226,7 +228,9 @@ def _close(state: State, record: r.ClosePartition) -> None:
 def _ended(state: State, record: r.PartitionEnded) -> None:
     partition = state.partitions.all[record.partition]
     partition.agent = False
-    if not partition.over:
+    if partition.over:
+        let_go(state, partition)
+    else:
         end(state, partition, Turn.FINISH if partition.closing == "done" else Turn.CANCEL)
 
 
