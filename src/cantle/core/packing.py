@@ -65,13 +65,8 @@ def find_places(room: Room, needs: Needs) -> tuple[Place, ...] | None:
     """The places for one task, all or nothing: on one node the fullest that fits, on several the fewest runs."""
     if needs.nodes == 1:
         if needs.gpus or needs.memory_mib or needs.named or needs.kind or needs.whole_nodes:
-            fitting = room.fitting(needs)
-            if not fitting:
-                return None
-            for nodes in room.by_cores[needs.cores :]:
-                if found := nodes & fitting:
-                    return (room.place((found & -found).bit_length() - 1, needs),)
-            return None
+            index = room.fullest_fitting(needs)
+            return None if index < 0 else (room.place(index, needs),)
         for nodes in room.by_cores[needs.cores :]:
             if nodes:
                 return (room.place((nodes & -nodes).bit_length() - 1, needs),)

@@ -29,6 +29,10 @@ class Room:
         self.free_gpus: dict[int, int] = {}
         self.free_memory: dict[int, int] = {}
         self.free_named: dict[int, dict[str, int]] = {}
+        self.by_memory: dict[int, int] = {}
+        """Nodes, as bits, by the class of their free memory."""
+        self.by_named: dict[str, dict[int, int]] = {}
+        """The same by how many of a named thing are free."""
         self.by_cores: list[int] = [0]
         self.by_gpus: list[int] = [0]
         self.untouched = 0
@@ -51,6 +55,7 @@ class Room:
         self.free_gpus[index] = gpus
         self.free_memory[index] = memory_mib
         self.free_named[index] = named
+        self._enlist(index)
         n_cores, n_gpus = cores.bit_count(), gpus.bit_count()
         _widen(self.by_cores, n_cores)[n_cores] |= bit
         _widen(self.by_gpus, n_gpus)[n_gpus] |= bit
@@ -66,6 +71,7 @@ class Room:
         self.alive ^= bit
         self.by_cores[self.free_cores[index].bit_count()] &= ~bit
         self.by_gpus[self.free_gpus[index].bit_count()] &= ~bit
+        self._strike(index)
         self.untouched &= ~bit
         self.of_kind[self.nodes[index].kind] &= ~bit
 
@@ -94,10 +100,8 @@ class Room:
             self.free_gpus[index] = free ^ gpus
             self.by_gpus[free.bit_count()] ^= bit
             self.by_gpus[(free ^ gpus).bit_count()] |= bit
-        if needs.memory_mib:
-            self.free_memory[index] -= needs.memory_mib
-        for name, n in needs.named:
-            self.free_named[index][name] -= n
+        if needs.memory_mib or needs.named:
+            self._count(index, -1, needs.memory_mib, needs.named)
 
     def give(self, place: Place, needs: Needs) -> None:
         """The place is free again; nothing happens when its node is gone. CantleBug if it already was free."""
@@ -119,10 +123,8 @@ class Room:
             self.free_gpus[index] = freed
             self.by_gpus[free.bit_count()] ^= bit
             self.by_gpus[freed.bit_count()] |= bit
-        if needs.memory_mib:
-            self.free_memory[index] += needs.memory_mib
-        for name, n in needs.named:
-            self.free_named[index][name] += n
+        if needs.memory_mib or needs.named:
+            self._count(index, 1, needs.memory_mib, needs.named)
         if after == self.capacity[index][0]:
             self.untouched |= bit
 
@@ -194,16 +196,65 @@ class Room:
             frees[index] = after = before ^ mask
             by_count[before.bit_count()] &= ~bit
             _widen(by_count, after.bit_count())[after.bit_count()] |= bit
-        sign = -1 if leave else 1
-        self.free_memory[index] += sign * slots.memory_mib
-        named = self.free_named[index]
-        for name, n in slots.named:
-            named[name] = named.get(name, 0) + sign * n
-        if self.free_memory[index] < 0 or any(n < 0 for n in named.values()):
-            raise CantleBug(f"node {index} has not enough left for {slots}")
+        if slots.memory_mib or slots.named:
+            self._count(index, -1 if leave else 1, slots.memory_mib, slots.named)
+            if self.free_memory[index] < 0 or any(n < 0 for n in self.free_named[index].values()):
+                raise CantleBug(f"node {index} has not enough left for {slots}")
         self.untouched &= ~bit
         if self.free_cores[index] == self.capacity[index][0]:
             self.untouched |= bit
+
+    # What is counted: memory and named things
+
+    def _count(self, index: int, sign: int, memory_mib: int, named: tuple[tuple[str, int], ...]) -> None:
+        bit = 1 << index
+        if memory_mib:
+            before = self.free_memory[index]
+            after = self.free_memory[index] = before + sign * memory_mib
+            old, new = _memory_class(before), _memory_class(after)
+            if old != new:
+                self.by_memory[old] ^= bit
+                self.by_memory[new] = self.by_memory.get(new, 0) | bit
+        free = self.free_named[index]
+        for name, n in named:
+            had = free.get(name, 0)
+            has = free[name] = had + sign * n
+            listed = self.by_named.setdefault(name, {})
+            listed[had] = listed.get(had, 0) & ~bit
+            listed[has] = listed.get(has, 0) | bit
+
+    def _enlist(self, index: int) -> None:
+        bit = 1 << index
+        memory = _memory_class(self.free_memory[index])
+        self.by_memory[memory] = self.by_memory.get(memory, 0) | bit
+        for name, n in self.free_named[index].items():
+            listed = self.by_named.setdefault(name, {})
+            listed[n] = listed.get(n, 0) | bit
+
+    def _strike(self, index: int) -> None:
+        bit = 1 << index
+        self.by_memory[_memory_class(self.free_memory[index])] &= ~bit
+        for name, n in self.free_named[index].items():
+            self.by_named[name][n] &= ~bit
+
+    def countable(self, found: int, needs: Needs) -> tuple[int, int]:
+        """Of these nodes those whose memory and named things suffice for sure, and those of which only a look can tell."""
+        for name, n in needs.named:
+            enough = 0
+            for number, nodes in self.by_named.get(name, {}).items():
+                if number >= n:
+                    enough |= nodes
+            found &= enough
+        if not found or not needs.memory_mib:
+            return found, 0
+        least = _memory_class(needs.memory_mib)
+        sure = unsure = 0
+        for number, nodes in self.by_memory.items():
+            if number > least:
+                sure |= nodes
+            elif number == least:
+                unsure = nodes
+        return found & sure, found & unsure
 
     # What it answers
 
@@ -214,19 +265,42 @@ class Room:
 
     def fitting(self, needs: Needs) -> int:
         """The nodes, as bits, on which one node's share of `needs` fits now."""
+        found = self._roomy(needs)
+        if found and (needs.memory_mib or needs.named):
+            found, unsure = self.countable(found, needs)
+            for index in indexes(unsure):
+                if self.free_memory[index] >= needs.memory_mib:
+                    found |= 1 << index
+        return found
+
+    def _roomy(self, needs: Needs) -> int:
+        """The same without what is counted."""
+        found = _at_least(self.by_cores, needs.cores)
         if needs.whole_nodes:
-            found = self.untouched & _at_least(self.by_cores, needs.cores)
-        else:
-            found = _at_least(self.by_cores, needs.cores)
+            found &= self.untouched
         if found and needs.gpus:
             found &= _at_least(self.by_gpus, needs.gpus)
         if found and needs.kind:
             found &= self.of_kind.get(needs.kind, 0)
-        if found and (needs.memory_mib or needs.named):
-            for index in indexes(found):
-                if not self._has_countable(index, needs):
-                    found ^= 1 << index
         return found
+
+    def fullest_fitting(self, needs: Needs) -> int:
+        """The node with the fewest free cores on which one node's share of `needs` fits now, the lowest of them; -1: none."""
+        fitting, unsure = self._roomy(needs), 0
+        if fitting and (needs.memory_mib or needs.named):
+            sure, unsure = self.countable(fitting, needs)
+            fitting = sure | unsure
+        if not fitting:
+            return -1
+        for nodes in self.by_cores[needs.cores :]:
+            found = nodes & fitting
+            while found:
+                low = found & -found
+                index = low.bit_length() - 1
+                if not low & unsure or self.free_memory[index] >= needs.memory_mib:
+                    return index
+                found ^= low
+        return -1
 
     def _has_countable(self, index: int, needs: Needs) -> bool:
         if self.free_memory[index] < needs.memory_mib:
@@ -273,6 +347,12 @@ def shortage(node: Node, needs: Needs) -> str:
         if has.get(name, 0) < n:
             return f"has {has.get(name, 0)} of {n} {name}"
     return ""
+
+
+def _memory_class(mib: int) -> int:
+    """Sixteen classes for each doubling, ascending with the memory, so that few nodes need a closer look."""
+    length = mib.bit_length()
+    return (length << 4) + (mib >> max(0, length - 5) & 15)
 
 
 def _at_least(by_count: list[int], n: int) -> int:
