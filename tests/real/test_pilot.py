@@ -305,7 +305,7 @@ def test_down_waits_for_the_studies_and_takes_in_no_more(here: Here) -> None:
     assert down.poll() is None
     (here.place / "go").touch()
     told = down.communicate(timeout=30)[0].decode()
-    assert down.returncode == 0 and "1 studies are not over" in told and "is down" in told
+    assert down.returncode == 0 and "one study is not over" in told and "is down" in told
     assert here.condition("s") == Condition.DONE
 
 
@@ -329,3 +329,109 @@ def test_a_pilot_in_the_foreground_ends_with_ctrl_c(here: Here) -> None:
     pilot.send_signal(signal.SIGINT)
     told = pilot.communicate(timeout=20)[0].decode()
     assert pilot.returncode == 0 and "the pilot default has ended" in told
+
+
+def test_a_study_that_was_half_in_when_the_pilot_was_killed_comes_in_whole(here: Here) -> None:
+    here.does("up", "--cores", "2")
+    text = study("s", f"until [ -e {here.place}/go ]; do sleep 0.02; done; echo $(N) >> {here.place}/ran", 5)
+    here.does("submit", here.write("s.yaml", text), "-o", "s", "--throttle", "1")
+    until(lambda: load(here.place / "s").state.running)
+    here.kill()
+    journal = here.pilot() / ".cantle/journal.jsonl"
+    whole = journal.read_bytes().splitlines(keepends=True)
+    entered = next(n for n, line in enumerate(whole) if b'"is":"StudyAdded"' in line)
+    journal.write_bytes(b"".join(whole[: entered + 1]) + whole[entered + 1][:40])
+    (here.place / "go").touch()
+    here.does("up", "--cores", "2")
+    here.does("wait", "s")
+    assert here.ran() == {str(n): 1 for n in range(1, 6)}
+    assert here.jobs()["s-1"]["done"] == 5
+
+
+def test_a_study_that_cannot_be_gone_on_with_harms_no_other(here: Here) -> None:
+    here.does("up", "--cores", "4")
+    text = study("s", f"until [ -e {here.place}/go ]; do sleep 0.02; done; echo $(N) >> {here.place}/ran", 2)
+    for name in ("good", "spoilt", "gone"):
+        here.does("submit", here.write(f"{name}.yaml", text.replace("name: s", f"name: {name}")), "-o", name)
+    until(lambda: load(here.place / "good").state.running)
+    here.kill()
+    for kept in (here.place / "spoilt/.cantle/study").iterdir():
+        kept.write_text("nonsense")
+    subprocess.run(["rm", "-r", str(here.place / "gone")], check=True)
+    (here.place / "go").touch()
+    here.does("up", "--cores", "4")
+    here.does("wait", "good")
+    here.does("wait", "spoilt", code=3)
+    states = {name: job["state"] for name, job in here.jobs().items()}
+    assert states == {"good-1": "done", "spoilt-2": "canceled", "gone-3": "canceled"}
+    assert "spoilt-2 cannot be gone on with" in (here.pilot() / "pilot.log").read_text()
+    assert not (here.place / "gone").exists()
+
+
+def test_explain_speaks_of_the_room_that_all_studies_share(here: Here) -> None:
+    here.does("up", "--cores", "1")
+    gate = f"until [ -e {here.place}/go ]; do sleep 0.02; done"
+    here.does("submit", here.write("first.yaml", study("first", gate)), "-o", "first")
+    until(lambda: load(here.place / "first").state.running)
+    here.does("submit", here.write("second.yaml", study("second", "true")), "-o", "second")
+    assert "has 0 of 1 cores free" in here.does("explain", "second", "work_N.1")
+    assert "is the directory of a pilot" in here.does("status", str(here.pilot()), code=1)
+    (here.place / "go").touch()
+    here.does("wait", "second")
+
+
+@pytest.mark.parametrize(("answer", "code", "told"), [("c", 3, "are being ended"), ("d", 130, "goes on in the pilot")])
+def test_ctrl_c_asks_at_a_terminal_what_shall_become_of_the_study(
+    here: Here, answer: str, code: int, told: str
+) -> None:
+    import pty
+
+    here.does("up", "--cores", "1")
+    slow = here.write("slow.yaml", study("slow", f"until [ -e {here.place}/go ]; do sleep 0.02; done"))
+    ours, theirs = pty.openpty()
+    running = subprocess.Popen(
+        [*CANTLE, "run", "--pilot", "default", slow, "-o", "slow"],
+        cwd=here.place,
+        env={**here.env, "TERM": "dumb"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    until(lambda: (here.place / "slow/.cantle/journal.jsonl").exists() and load(here.place / "slow").state.running)
+    said = b""
+
+    def hears(wanted: bytes) -> bool:
+        nonlocal said
+        try:
+            said += os.read(ours, 1 << 16)
+        except OSError:  # the other side has ended
+            return True
+        return wanted in said
+
+    until(lambda: hears(b"slow: 1 task"))
+    running.send_signal(signal.SIGINT)
+    until(lambda: hears(b"[c]ancel it, [d]etach"))
+    os.write(ours, answer.encode() + b"\n")
+    until(lambda: hears(b"there is no such text"))
+    assert running.wait(20) == code, said
+    assert told.encode() in said
+    os.close(ours)
+    (here.place / "go").touch()
+
+
+def test_what_keeps_a_pilot_from_coming_up_is_told_at_once(here: Here) -> None:
+    assert "no packer is called 'no-such'" in here.does("up", "--packer", "no-such", code=1)
+    here.does("run", here.write("good.yaml", study("good", "true")), "-o", "run", "-q")
+    assert "is the directory of a run" in here.does("up", "./run", code=1)
+    here.does("up", "--cores", "1")
+
+
+def test_a_pilot_that_is_told_to_end_by_the_system_stops_its_studies_in_order(here: Here) -> None:
+    here.does("up", "--cores", "1")
+    here.does("submit", here.write("s.yaml", study("s", "sleep 60")), "-o", "s")
+    until(lambda: load(here.place / "s").state.running)
+    here.end()
+    assert here.condition("s") == Condition.STOPPED
+    assert here.jobs()["s-1"]["state"] == "stopped"

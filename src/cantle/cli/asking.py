@@ -30,7 +30,7 @@ def _cancel_arguments(parser: ArgumentParser) -> None:
 
 def _cancel_asked(asked: Namespace) -> int:
     from cantle.errors import CantleError
-    from cantle.report.loading import load
+    from cantle.report.loading import load_one
     from cantle.store.layout import Layout
 
     more = [Path(word) for word in asked.task if Layout(word).exists()]
@@ -40,7 +40,7 @@ def _cancel_asked(asked: Namespace) -> int:
     code = 0
     for directory in (asked.directory, *more):
         try:
-            _cancel(load(directory), names, asked.yes)
+            _cancel(load_one(directory), names, asked.yes)
         except CantleError as problem:
             print(f"cantle: {problem}", file=sys.stderr)
             code = problem.exit_code
@@ -120,12 +120,12 @@ def _update_arguments(parser: ArgumentParser) -> None:
 
 def _update_asked(asked: Namespace) -> int:
     from cantle.errors import CantleError
-    from cantle.report.loading import load
+    from cantle.report.loading import load_one
 
     code = 0
     for directory in asked.directories:
         try:
-            _update(load(directory), asked.throttle, asked.rlimit)
+            _update(load_one(directory), asked.throttle, asked.rlimit)
         except CantleError as problem:
             print(f"cantle: {problem}", file=sys.stderr)
             code = problem.exit_code

@@ -92,6 +92,7 @@ def _hold(layout: Layout, asked: Namespace, herald: Herald) -> int:
             machine.allocation.close()
             raise
         _spare_the_collector()
+        _allow_many_files()
         try:
             pilot.conduct(machine, decider, Surroundings(_reopen, _keep_status, herald.ready, _note))
         finally:
@@ -111,6 +112,18 @@ def _spare_the_collector() -> None:
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
     gc.enable()
+
+
+def _allow_many_files() -> None:
+    """Each study has two files open; the usual bound is there for programs that cannot count beyond it."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError):
+            pass
 
 
 def _reopen(reader: str, folder: Path) -> Study:
@@ -261,9 +274,8 @@ def _down(asked: Namespace) -> int:
     there = holder(layout.lock)
     answer = ask(layout.directory, asked.name, Down(asked.now))
     if isinstance(answer, Going) and answer.unfinished and not (asked.now or asked.quiet):
-        say(
-            f"cantle: {answer.unfinished:,} studies are not over; the pilot ends with the last of them (Ctrl-C: do not wait)"
-        )
+        left = "one study is" if answer.unfinished == 1 else f"{answer.unfinished:,} studies are"
+        say(f"cantle: {left} not over; the pilot ends with the last one (Ctrl-C: do not wait for that)")
     while (now := holder(layout.lock)) is not None and there is not None and now.pid == there.pid:
         sleep(_PAUSE_S)
     if not asked.quiet:

@@ -41,7 +41,7 @@ def _status_arguments(parser: ArgumentParser) -> None:
 
 def _status(asked: Namespace) -> int:
     from cantle.errors import CantleError
-    from cantle.report.loading import load
+    from cantle.report.loading import load_one
     from cantle.report.table import page, status_object
     from cantle.report.wording import wants_colour
 
@@ -50,7 +50,7 @@ def _status(asked: Namespace) -> int:
     lines: list[str] = []
     for directory in asked.directories:
         try:
-            run = load(directory)
+            run = load_one(directory)
         except CantleError as problem:
             print(f"cantle: {problem}", file=sys.stderr)
             code = NOT_TOLD
@@ -175,10 +175,10 @@ def wait_for(directory: Path, timeout_s: float | None = None) -> int:
     """Wait until the run is over, and say how it ended. The exit status."""
     from time import monotonic, sleep
 
-    from cantle.report.loading import OVER, Condition, load
+    from cantle.report.loading import OVER, Condition, load_one
     from cantle.report.table import headline
 
-    run = load(directory)
+    run = load_one(directory)
     began = monotonic()
     deadline = began + (float("inf") if timeout_s is None else timeout_s)
     over_since: float | None = None
@@ -229,11 +229,11 @@ def _explain_arguments(parser: ArgumentParser) -> None:
 def _explain(asked: Namespace) -> int:
     from cantle.core.explain import explain
     from cantle.report.failures import FAILURES, failure_of, typed
-    from cantle.report.loading import Condition, load
+    from cantle.report.loading import Condition, load_one
     from cantle.report.naming import find_task
     from cantle.report.wording import printable, time_of_day
 
-    run = load(asked.directory)
+    run = load_one(asked.directory)
     number = find_task(run.state, asked.task)
     if run.condition == Condition.DEAD:
         print(
@@ -288,11 +288,11 @@ def _logs_arguments(parser: ArgumentParser) -> None:
 
 
 def _logs(asked: Namespace) -> int:
-    from cantle.report.loading import load
+    from cantle.report.loading import load_one
     from cantle.report.logs import print_log
     from cantle.report.naming import find_task
 
-    run = load(asked.directory)
+    run = load_one(asked.directory)
     number = find_task(run.state, asked.task)
     print_log(run, number, asked.attempt, "err" if asked.err else "out", asked.follow, sys.stdout.buffer)
     return 0

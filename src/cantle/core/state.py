@@ -289,6 +289,7 @@ class State:
                 row = blank[step] = Task("", step)
             self.tasks[number] = row
             self.children[number] = None
+            self.ranks[number] = 0.0
             for known in (self.ended, self.cause_of, self.faults, self.restarts, self.losses):
                 known.pop(number, None)
             self.restart_next.discard(number)

@@ -14,7 +14,7 @@ from cantle.core.state import State
 from cantle.errors import RequestError
 from cantle.model.records import AnyRecord, RunResumed
 from cantle.store.journal import Follower, follow, read
-from cantle.store.layout import Layout
+from cantle.store.layout import DOOR, Layout
 from cantle.store.lock import Holder, holder
 from cantle.store.reading import JournalContents
 
@@ -132,6 +132,17 @@ class Run:
 
         for missing in fill_gaps(self.state, record):
             self.state.apply(missing)
+
+
+def load_one(directory: Path | str) -> Run:
+    """The same as `load`, for whoever wants to look at one study. Raises RequestError as well in a pilot's directory."""
+    layout = Layout(directory)
+    if (layout.own / DOOR).exists():
+        raise RequestError(
+            f"{layout.directory} is the directory of a pilot. Its studies: cantle jobs {layout.directory}; "
+            "each of them is looked at in its own directory"
+        )
+    return load(directory)
 
 
 def load(directory: Path | str) -> Run:

@@ -44,7 +44,7 @@ def directory_of(name: str) -> Path:
     Raises RequestError when it cannot be a name.
     """
     if "/" in name:
-        return Path(name).absolute()
+        return Path(name).resolve()
     if not name or name.startswith((".", "-")) or not name.isprintable():
         raise RequestError(f"{name!r} cannot be the name of a pilot: take letters, digits, - and _")
     return (pilots() / name).resolve()
@@ -52,9 +52,9 @@ def directory_of(name: str) -> Path:
 
 def name_at(name: str, directory: Path) -> Path:
     """Let the name lead to a directory elsewhere. Raises RequestError when it leads to another pilot already."""
-    wanted = directory.absolute()
+    wanted = directory.resolve()
     link = pilots() / name
-    if directory_of(name) == wanted.resolve():
+    if directory_of(name) == wanted:
         return wanted
     try:
         if link.is_symlink():

@@ -34,6 +34,7 @@ from cantle.runtime.conducting import (
 from cantle.runtime.inbox import SelectInbox
 from cantle.runtime.loop import turn
 from cantle.runtime.pilot import submission
+from cantle.runtime.pilot.address import make_folder
 from cantle.runtime.pilot.door import Door, Visitor
 from cantle.runtime.pilot.entering import Entry, Reopen
 from cantle.runtime.pilot.entrance import Entrance
@@ -284,6 +285,7 @@ def begin(layout: Layout, name: str) -> Pilot:
     lock = ConductorLock(layout.lock, f"pilot {name}")
     lock.acquire()
     try:
+        make_folder(layout)  # from now on it is known for a pilot's
         rebuilt = rebuild(layout.journal) if layout.exists() else None
         if rebuilt is None or all(study.over for study in rebuilt.state.studies):
             return _begin_anew(layout, lock, name)

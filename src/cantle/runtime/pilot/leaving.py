@@ -40,20 +40,22 @@ def take_out(layout: Layout, note: Callable[[str], None]) -> None:
     if pilot.exists():
         note(f"the study is taken out of the pilot in {pilot.directory}")
         with ConductorLock(pilot.lock), ConductorLock(layout.lock):
-            replace_journal(layout, _own_records(pilot, sent.number))
+            replace_journal(layout, _own_records(pilot, layout, sent.number))
             _drop(layout)
         return
     note(f"the pilot in {pilot.directory} is not there any more; what the study's own journal holds has to do")
     _drop(layout)
 
 
-def _own_records(pilot: Layout, number: int) -> list[AnyRecord]:
+def _own_records(pilot: Layout, layout: Layout, number: int) -> list[AnyRecord]:
     """All that happened to the study, as its own journal tells it."""
     await_runners(str(pilot.nodes), RUNNERS_PATIENCE_S)
     rebuilt = rebuild(pilot.journal)
     records = rebuilt.records.get(number)
-    if records is None:
-        raise RequestError(f"the pilot in {pilot.directory} knows of no study with number {number} that is not over")
+    if records is None or rebuilt.state.studies[number].added.directory != str(layout.directory):
+        raise RequestError(
+            f"the pilot in {pilot.directory} does not know the study in {layout.directory}: submit it again"
+        )
     for event in leftovers(str(pilot.nodes)):
         launch = rebuilt.state.running.get(event.task)
         if launch is not None and launch.attempt == event.attempt and event.outcome != "lost":
