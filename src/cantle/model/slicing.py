@@ -1,4 +1,4 @@
-"""How are slices and wants written?
+"""How are slices and wants written, and do slices add up?
 
 3 x 400        three copies of a slice with elements of 400 nodes
 3 x 400 / 4    the same, each element taking 4 cores of its nodes
@@ -8,10 +8,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import msgspec
 
-from cantle.model.study import Slice
+from cantle.model.resources import Node, count
+from cantle.model.study import Slice, Slicing
 
 _SLICE = re.compile(r"(\d+)\s*[xX*]\s*(\d+)(?:\s*/\s*(\d+))?")
 _TERM = re.compile(r"(\d+)\s*[xX*]\s*(\d+)")
@@ -32,8 +34,8 @@ class Combination(msgspec.Struct, frozen=True):
 def combination(*widths: tuple[int, int], at_most: int | None = None) -> Combination:
     """A combination; a width that is listed twice counts for the sum, at its first place."""
     counts: dict[int, int] = {}
-    for width, count in widths:
-        counts[width] = counts.get(width, 0) + count
+    for width, n in widths:
+        counts[width] = counts.get(width, 0) + n
     return Combination(tuple(counts.items()), at_most)
 
 
@@ -76,3 +78,77 @@ def _combination_of(text: str) -> Combination:
             raise ValueError(f"{term.strip()!r} wants elements of no nodes; a width counts from 1")
         widths.append((int(found[2]), int(found[1])))
     return combination(*widths, at_most=at_most)
+
+
+def named(each: Slice) -> str:
+    """The slice as it is written: `3 x 400 / 4`."""
+    text = f"{each.copies} x {each.width}"
+    return f"{text} / {each.share}" if each.share else text
+
+
+def faults_of(slicing: Slicing) -> list[tuple[str, str]]:
+    """What cannot be with any nodes: (what, mend), with the arithmetic."""
+    streams = slicing.streams
+    found = []
+    for each in slicing.slices:
+        if not streams or streams % each.width == 0:
+            continue
+        more, rest = divmod(streams, each.width)
+        if more:
+            shares = f"{rest} nodes would have {more + 1} of them and {each.width - rest} nodes {more}"
+        else:
+            shares = f"{each.width - rest} of the nodes would have none"
+        below = next(n for n in range(min(each.width, streams), 0, -1) if streams % n == 0)
+        above = next((n for n in range(each.width, streams + 1) if streams % n == 0), 0)
+        near = f"{below} and {above}" if above else f"{below}"
+        found.append(
+            (
+                f"{named(each)}: {streams} streams cannot be dealt equally to {each.width} nodes: {shares}",
+                f"widths near it that divide {streams}: {near}",
+            )
+        )
+    return found
+
+
+def fit(slicing: Slicing, nodes: Sequence[Node]) -> tuple[list[str], list[str]]:
+    """What cannot be on these nodes, and what only has to be known: sentences with the arithmetic."""
+    wrong: list[str] = []
+    known: list[str] = []
+    if not slicing.slices or not nodes:
+        return wrong, known
+    cores = max(node.cores for node in nodes)
+    copies = sum(each.copies for each in slicing.slices)
+    active = min(slicing.max_active or copies, copies)
+    for each in slicing.slices:
+        share = each.share or cores // active
+        if not share:
+            wrong.append(
+                f"{named(each)}: with {active} copies active each has 1/{active} of a node's cores, and no node has more than "
+                f"{count(cores, 'core')}: {cores} // {active} = 0; bound the copies with max_active: {cores}, or say shares"
+            )
+            continue
+        if share > cores:
+            wrong.append(f"{named(each)} takes {share} cores of each node, and no node has more than {cores}")
+            continue
+        able = sum(0 < (each.share or node.cores // active) <= node.cores for node in nodes)
+        elements, spare = divmod(able, each.width)
+        if not elements:
+            wrong.append(
+                f"{named(each)} needs {count(each.width, 'node')} with {count(share, 'core')}, and there are {able}"
+            )
+        elif spare:
+            known.append(
+                f"{named(each)}: {able} nodes are {count(elements, 'element')} of {each.width}, and "
+                f"{count(spare, 'node')} to spare: {elements} * {each.width} = {elements * each.width}"
+            )
+    shares = sorted(
+        (each.share or cores // active for each in slicing.slices for _ in range(each.copies)), reverse=True
+    )
+    most = sum(shares[:active])
+    if most > cores and not wrong:
+        terms = " + ".join(map(str, shares[: min(active, 8)])) + (" + ..." if active > 8 else "")
+        known.append(
+            f"{active} copies may be active at once, but the widest shares add up to {terms} = {most} cores of a node, and "
+            f"the largest has {cores}: some copies wait for cores before they wait for the bound"
+        )
+    return wrong, known

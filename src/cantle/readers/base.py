@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from cantle.model.study import Study
+from cantle.model.study import Slicing, Study
 
 
 class ReadOptions(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -19,7 +19,7 @@ class ReadOptions(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     `pgen` is a parameter generator's file, `pargs` its `KEY:VALUE` arguments. `attempts` is the number of tries of a
     failing task for steps that say nothing themselves. `scale` multiplies recorded durations, `spin` replays them with
     busy loops instead of sleeps. `launcher` names an MPI flavour; "" takes what the machine has. `dry`: nothing will
-    run, so nothing need be fetched or present.
+    run, so nothing need be fetched or present. What `slicing` says overrules what the study says.
     """
 
     pgen: str = ""
@@ -31,6 +31,7 @@ class ReadOptions(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     spin: bool = False
     launcher: str = ""
     dry: bool = False
+    slicing: Slicing | None = None
 
 
 class Reader(Protocol):

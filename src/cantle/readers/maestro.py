@@ -38,7 +38,7 @@ from .yaml_nodes import parse
 
 _SPEC = "study.yaml"
 _KEPT = "maestro.json"
-_SET_BY_THE_SYSTEM = ("OUTPUT_PATH", "WORKSPACE", "LAUNCHER")
+_SET_BY_THE_SYSTEM = ("OUTPUT_PATH", "WORKSPACE", "LAUNCHER", "WIDTH", "STREAMS")
 _LOOKS_LIKE_A_STUDY = re.compile(rb"^(study|global\.parameters)\s*:", re.MULTILINE)
 
 
@@ -88,6 +88,10 @@ def _study(text: bytes, origin: _Origin, fresh: bool) -> Study:
     options = origin.options
     findings = Findings(origin.source)
     spec = _specification(text, findings)
+    if options.slicing is not None:
+        from .slicing import overruled
+
+        spec.slicing = overruled(spec.slicing, options.slicing, findings)
     dependencies = Dependencies(origin.source, spec)
     environment, output = _environment(spec, origin, dependencies, findings)
     if fresh and options.pgen:
@@ -112,6 +116,14 @@ def _study(text: bytes, origin: _Origin, fresh: bool) -> Study:
     if fresh and not options.dry:
         dependencies.check(findings)
     warn_of_near_misses(plans, [*environment.names(), *parameters.by_key, *_SET_BY_THE_SYSTEM], findings)
+    if spec.slicing is not None:
+        from .slicing import check_steps
+
+        check_steps(spec.slicing, expansion, findings)
+    if spec.partitions:
+        from .partitions import check_names
+
+        check_names(spec.partitions, expansion, findings)
     flavour = _flavour(plans, expansion.launches, options, findings)
     findings.raise_if_wrong()
     batch = {"type": "local", **spec.batch}
@@ -131,6 +143,8 @@ def _study(text: bytes, origin: _Origin, fresh: bool) -> Study:
         output_parent=output,
         limits=spec.limits,
         warnings=findings.warnings,
+        slicing=spec.slicing,
+        partitions=spec.partitions,
     )
 
 

@@ -57,23 +57,28 @@ class Scripts:
         task: int,
         attempt: int,  # noqa: ARG002 - every attempt runs the same
         restart: bool,
-        places: tuple[Place, ...],  # noqa: ARG002 - cores are bound from outside
+        places: tuple[Place, ...],
         nodes: tuple[Node, ...],  # noqa: ARG002
     ) -> Command:
         """The script of this task, or with `restart` its restart script where it has one."""
         expansion = self._expansion
         instance = expansion.tasks[task]
         plan = expansion.plan_of[instance.step]
-        settings = expansion.settings[instance.step]
+        step = expansion.steps[instance.step]
+        width = len(places) or step.needs.nodes
+        settings = expansion.settings[instance.step].at(width)
         combination = expansion.combination[task]
         restarting = restart and bool(plan.restart)
-        fill = self._filler(plan, combination, instance.workspace)
+        fill = self._filler(plan, combination, instance.workspace, width, step.streams)
         body = substitute(fill(plan.restart if restarting else plan.cmd), settings, self._flavour, self._batch)
         name = instance.workspace.rpartition("/")[2] if self._hashws and combination >= 0 else instance.name
         description = plan.description
         if combination >= 0:
             description = self._parameters.apply(description, combination)
         head = batch_scripts.head(self._batch, settings, name.replace(" ", "_"), description)
+        env = {key: value if value is None else fill(value) for key, value in plan.env.items()}
+        if step.widths or step.needs.nodes > 1:
+            env["CANTLE_WIDTH"] = str(width)
         stem = safe(name)
         ending = (".restart" if restarting else "") + batch_scripts.suffix(self._batch["type"])
         return Command(
@@ -81,11 +86,13 @@ class Scripts:
             script_path=f"{self._script_folder(instance.workspace)}/{stem}{ending}",
             shell=self._shell,
             cwd=instance.workspace,
-            env={key: value if value is None else fill(value) for key, value in plan.env.items()},
+            env=env,
             output_stem=f"{instance.workspace}/{stem}",
         )
 
-    def _filler(self, plan: StepPlan, combination: int, workspace: str) -> Callable[[str], str]:
+    def _filler(
+        self, plan: StepPlan, combination: int, workspace: str, width: int, streams: int
+    ) -> Callable[[str], str]:
         """A function that puts into a text all that belongs to this instance."""
 
         def fill(text: str) -> str:
@@ -98,6 +105,9 @@ class Scripts:
                 token = f"$({name}.workspace)"
                 if token in text:
                     text = text.replace(token, f"{self._directory}/{self._workspace_of(plan, name, combination)}")
+            text = text.replace("$(WIDTH)", str(width))
+            if streams:
+                text = text.replace("$(STREAMS)", str(streams))
             own = f"{self._directory}/{workspace}"
             return text.replace(f"$({plan.name}.workspace)", own).replace("$(WORKSPACE)", own)
 

@@ -6,6 +6,9 @@ them and notes what is wrong. Counts may be numbers, decimal text or tokens that
 How Maestro's keys become needs: `procs` are MPI ranks, each with `cores per task` cores (or, as LSF has it, `cpus per rs`).
 Without `nodes` all of them stand on one node; with `nodes: N` each of N nodes holds its share, rounded up, and one rank a
 node when `procs` is absent. `gpus` and `memory` are per node. A step without `nodes` and `procs` has one process.
+
+With `widths` the step's needs are those on the least of them; what a node holds is the same at every width, so that on twice
+as many nodes stand twice as many ranks. With `streams` the command runs so many times, `procs` of them at once.
 """
 
 from __future__ import annotations
@@ -31,8 +34,9 @@ COUNTS = {
     "cpus per rs": 1,
     "gpus": 0,
     "retries": 0,
+    "streams": 1,
 }
-TEXTS = ("bind", "bind gpus", "reservation", "qos")
+TEXTS = ("bind", "bind gpus", "reservation", "qos", "partition")
 
 # Flux's urgencies 0 to 31 with 16 in the middle, on a scale on which a step that says nothing has 0.
 PRIORITIES = {"held": -16, "minimal": -15, "low": -7, "medium": 0, "high": 8, "expedited": 15, "expedite": 15}
@@ -69,6 +73,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     memory_mib: int = 0
     named: tuple[tuple[str, int], ...] = ()
     priority: float = 0.0
+    widths: tuple[int, ...] = ()
+    times_s: tuple[float, ...] = ()
+    streams: int = 0
+    communicates: bool = False
+    partition: str = ""
 
     @property
     def scheduled(self) -> bool:
@@ -80,13 +89,24 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """Processes of the whole step: `procs`, one a node when only nodes are named, else one."""
         return self.procs or self.nodes or 1
 
+    def at(self, width: int) -> Settings:
+        """The same for a run on so many nodes, where the step leaves that open: each node holds as many as before."""
+        if not self.widths:
+            return self
+        procs = self.procs * width // (self.nodes or self.widths[0])
+        return msgspec.structs.replace(self, nodes=width, procs=procs)
+
     @property
     def needs(self) -> Needs:
         """What is needed on each node."""
-        cores = self.ranks * (self.cores_per_task or self.cpus_per_rs or 1)
-        nodes = self.nodes or 1
+        least = self.at(self.widths[0]) if self.widths else self
+        nodes = least.nodes or 1
+        of_one = self.cores_per_task or self.cpus_per_rs or 1
+        cores = math.ceil(least.ranks * of_one / nodes)
+        if self.communicates and not self.procs:
+            cores = math.ceil(self.streams / nodes) * of_one
         return Needs(
-            cores=math.ceil(cores / nodes),
+            cores=cores,
             nodes=nodes,
             gpus=self.gpus,
             memory_mib=self.memory_mib,
@@ -104,8 +124,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             retries=self.retries,
             restartable=restartable,
             priority=self.priority,
-            ranks=self.ranks if self.scheduled else 0,
+            ranks=self.at(self.needs.nodes).ranks if (self.scheduled or self.widths) and not self.streams else 0,
             cores_per_rank=self.cores_per_task or self.cpus_per_rs or 1,
+            widths=self.widths,
+            times_s=self.times_s,
+            streams=self.streams,
+            communicates=self.communicates,
+            partition=self.partition,
         )
 
 
@@ -126,15 +151,24 @@ def settings_of(
             named.append((key.removeprefix("resources."), number))
         elif key == "walltime":
             found["walltime"], found["walltime_s"] = _walltime(setting, value, hours_first, findings)
-        elif key in ("exclusive", "exclusive_launcher"):
+        elif key in ("exclusive", "exclusive_launcher", "communicates"):
             found[key] = _yes(setting, value, findings)
         elif key == "memory":
             found["memory_mib"] = _measured(setting, value, memory_mib, "'4 GB' or '512 MiB'", findings)
         elif key == "priority":
             found["priority"] = _priority(setting, value, findings)
+        elif key == "widths":
+            from .widths import widths_of
+
+            found["widths"], found["times_s"] = widths_of(str(value), setting.line, setting.key, findings)
     if named:
         found["named"] = tuple(sorted(named))
-    return Settings(**found)
+    result = Settings(**found)
+    if result.widths or result.streams or result.communicates:
+        from .widths import contradictions
+
+        contradictions(result, settings, findings)
+    return result
 
 
 def count_of(setting: Setting, value: Any, least: int, findings: Findings) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from cantle.model.study import Limits
+from cantle.model.study import Limits, PartitionWish, Slicing
 
 from .findings import Findings, did_you_mean
 from .shape import is_kind, only, required_text
@@ -20,7 +20,8 @@ from .yaml_nodes import Item
 BATCH_TYPES = ("local", "slurm", "lsf", "flux", "local_pool")
 _TOP = ("description", "env", "batch", "study", "global.parameters", "cantle")
 _ENV = ("variables", "labels", "sources", "dependencies")
-_OWN = ("steps", "throttle", "rlimit", "fail_fast")
+_SLICING = ("slices", "streams", "max_active")
+_OWN = ("steps", "throttle", "rlimit", "fail_fast", "partitions", *_SLICING)
 _REFS = ("tag", "hash", "branch")
 TAKEN = ("SPECROOT",)
 
@@ -61,6 +62,8 @@ class Specification(msgspec.Struct):
     sound_parameters: bool = True
     own_steps: dict[str, Item] = {}
     limits: Limits = Limits()
+    slicing: Slicing | None = None
+    partitions: tuple[PartitionWish, ...] = ()
 
 
 def specification(root: Item, findings: Findings) -> Specification:
@@ -273,6 +276,14 @@ def _own(block: Item, spec: Specification, findings: Findings) -> None:
     if not isinstance(fail_fast.value, bool):
         findings.wrong(fail_fast.line, "cantle.fail_fast", "must be true or false")
     spec.limits = Limits(counts["throttle"], counts["rlimit"], fail_fast.value is True)
+    if any(key in block.mapping for key in _SLICING):
+        from .slicing import slicing_of
+
+        spec.slicing = slicing_of(block, "cantle", findings)
+    if "partitions" in block.mapping:
+        from .partitions import partitions_of
+
+        spec.partitions = partitions_of(block.mapping["partitions"], "cantle.partitions", findings)
     steps = block.mapping.get("steps")
     if steps is not None and steps.value is not None and is_kind(steps, dict, "cantle.steps", findings):
         spec.own_steps = steps.mapping

@@ -1,8 +1,9 @@
 """What does one step say? Its texts, what it waits for, and its settings, with everything replaced that does not vary.
 
-Besides Maestro's keys a step's `run` may have Cantle's own: `retries`, `estimate`, `memory`, `resources`, `env`, any number
-as `priority`, and conditions in `depends`. They may as well stand under `cantle: {steps: {NAME: ...}}` at the top, so that
-Maestro still reads the file; what stands there wins, and is added to `depends`, `env` and `resources`.
+Besides Maestro's keys a step's `run` may have Cantle's own: `retries`, `estimate`, `memory`, `resources`, `env`, `widths`,
+`streams`, `communicates`, `partition`, any number as `priority`, and conditions in `depends`. They may as well stand under
+`cantle: {steps: {NAME: ...}}` at the top, so that Maestro still reads the file; what stands there wins, and is added to
+`depends`, `env` and `resources`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import re
 
 import msgspec
 
+from cantle.model.study import Slicing
+
 from .findings import Findings, did_you_mean
 from .settings import COUNTS, TEXTS, Setting
 from .shape import only, required_text
@@ -18,7 +21,19 @@ from .specification import Specification
 from .tokens import TOKEN, Environment
 from .yaml_nodes import Item
 
-OWN_KEYS = ("retries", "depends", "estimate", "memory", "resources", "priority", "env")
+OWN_KEYS = (
+    "retries",
+    "depends",
+    "estimate",
+    "memory",
+    "resources",
+    "priority",
+    "env",
+    "widths",
+    "streams",
+    "communicates",
+    "partition",
+)
 _IGNORED = ("pre", "post", "nested", "waitable")
 _MAESTRO_KEYS = ("cmd", "depends", "restart", *_IGNORED, *COUNTS, *TEXTS, "walltime", "exclusive", "priority")
 RUN_KEYS = tuple(dict.fromkeys((*_MAESTRO_KEYS, *OWN_KEYS)))
@@ -85,7 +100,7 @@ def plans_of(spec: Specification, environment: Environment, findings: Findings) 
         if not isinstance(item.value, dict):
             findings.wrong(item.line, key, f"must be a mapping, not {item.kind}")
             continue
-        plan = _Reader(item, index, key, environment, findings).plan(spec.own_steps)
+        plan = _Reader(item, index, key, environment, findings, spec.slicing).plan(spec.own_steps)
         if plan.name in plans:
             what = f"the name {plan.name!r} is taken by the step in line {plans[plan.name].line}"
             findings.wrong(plan.line, f"{key}.name", what, "Maestro drops the second one without a word; rename one")
@@ -114,8 +129,17 @@ def _references(plan: StepPlan, names: list[str], findings: Findings) -> list[st
 class _Reader:
     """Reads one step."""
 
-    def __init__(self, item: Item, index: int, key: str, environment: Environment, findings: Findings) -> None:
+    def __init__(
+        self,
+        item: Item,
+        index: int,
+        key: str,
+        environment: Environment,
+        findings: Findings,
+        slicing: Slicing | None = None,
+    ) -> None:
         self.item = item
+        self.slicing = slicing
         self.environment = environment
         self.findings = findings
         self.plan_ = StepPlan(index, "", item.line, key)
@@ -186,8 +210,34 @@ class _Reader:
                     self.plan_.settings[f"resources.{name}"] = self.setting(child, f"{path}.{name}")
             elif key == "env":
                 self.env(item, path)
+            elif key == "widths":
+                self.widths(item, path)
+            elif key == "streams" and item.value is True:
+                self.streams(item, path)
             elif key != "cmd":
                 self.plan_.settings[key] = self.setting(item, path)
+
+    def widths(self, item: Item, path: str) -> None:
+        from .widths import as_text
+
+        text = as_text(item)
+        if text is None:
+            mend = "write [1, 2, 4], or with times {1: 8 min, 2: 5 min, 4: 3 min}"
+            self.findings.wrong(item.line, path, f"must list numbers of nodes, not {item.kind}", mend)
+            return
+        text = self.environment.apply(text)
+        self.plan_.texts.append(text)
+        self.plan_.settings["widths"] = Setting(text, text, item.line, path)
+
+    def streams(self, item: Item, path: str) -> None:
+        """As many as the study says for all of its steps."""
+        streams = self.slicing.streams if self.slicing is not None else 0
+        if streams:
+            self.plan_.settings["streams"] = Setting(streams, item.text, item.line, path)
+        else:
+            self.findings.wrong(
+                item.line, path, "the study does not say how many", "say it here, or as `cantle.streams`"
+            )
 
     def setting(self, item: Item, path: str) -> Setting:
         value = self.environment.apply(item.value) if isinstance(item.value, str) else item.value

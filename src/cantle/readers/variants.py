@@ -64,6 +64,9 @@ class Variants:
         """Seconds that this combination is expected to take; 0 where nobody said."""
         setting = self.plan.estimate
         if setting is None:
+            if "widths" in self.plan.settings:  # then the time on the least of them
+                times_s = self.made[self.number(combination)].settings.times_s
+                return times_s[0] if times_s else 0.0
             return 0.0
         value = self._apply(setting.value, combination) if isinstance(setting.value, str) else setting.value
         if value not in self._estimates:
@@ -79,11 +82,12 @@ class Variants:
             plan.settings, lambda text: self._apply(text, combination), self._hours_first, self._retries, self._findings
         )
         launches = 0
+        narrow, wide = (settings.at(settings.widths[i]) if settings.widths else settings for i in (0, -1))
         for key, script in self._scripts.items():
             parts = [self._apply(part, combination) for part in brackets(script)]
-            wrong = complaints(parts, settings)
+            wrong = complaints(parts, narrow)
             for what in wrong:
                 self._findings.wrong(plan.line, f"{plan.key}.run.{key}", what)
             if not wrong:
-                launches = max(launches, processes(script, parts, settings))
+                launches = max(launches, processes(script, parts, wide))
         return Variant(settings.step(plan.name, plan.description, bool(plan.restart)), settings, launches)

@@ -283,6 +283,7 @@ def study_added(study: Study, directory: str, limits: Limits, reader: str, optio
         options,
         len(study.tasks),
         study.slicing,
+        partitions=study.partitions,
     )
 
 
