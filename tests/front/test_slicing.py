@@ -79,7 +79,7 @@ def test_what_is_no_want_is_told(text, what):
     [
         "cantle: {streams: 400, slices: [3 x 400, 2 x 100, 2 x 50, 1 x 20], max_active: 6}",
         "cantle: {streams: 400, slices: '3 x 400, 2 x 100, 2 x 50, 1 x 20', max_active: 6}",
-        "cantle:\n  max_active: 6\n  streams: 400\n  slices:\n    - {width: 400, copies: 3}\n    - 2 x 100\n    - 2x50\n    - 1 x 20",
+        "cantle:\n  max_active: 6\n  streams: 400\n  slices: [{width: 400, copies: 3}, 2 x 100, 2x50, {width: 20}]",
     ],
 )
 def test_a_study_says_its_slices_in_short_or_in_long(block, tmp_path):
