@@ -13,10 +13,20 @@ from typing import Any
 import msgspec
 import pytest
 from bokeh.document import Document
-from rundirs import Conductor, cantle, demo, records_of, write_run
+from rundirs import START, Conductor, cantle, demo, records_of, write_run
 
 from cantle.core.idleness import Reason
-from cantle.model.records import NodeLost, TaskEnded
+from cantle.model.records import (
+    AnyRecord,
+    Launch,
+    NodeLost,
+    NodesJoined,
+    RunStarted,
+    StudyAdded,
+    StudyOver,
+    TaskEnded,
+    TasksAdded,
+)
 from cantle.model.resources import Needs, Node, Place
 from cantle.model.study import PartitionWish, Step, Task
 from cantle.report.chain import critical_chain
@@ -222,10 +232,13 @@ def test_a_task_on_several_nodes_covers_them_all(tmp_path: Path) -> None:
     assert "1 on 2 nodes" in report(directory).text
 
 
-def test_a_run_that_goes_on_is_told_up_to_now(tmp_path: Path) -> None:
+def test_a_run_that_goes_on_is_told_up_to_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = tmp_path / "run"
     demo(directory, until=8)
+    assert happened_in(directory).timeline.end < 1
+    monkeypatch.setattr("cantle.report.loading.time", lambda: START + 100.0)
     with Conductor(directory):
+        assert happened_in(directory).timeline.end == 100.0
         page = report(directory)
         assert "running:" in page.text
         assert "so far" in page.text
@@ -268,6 +281,30 @@ def test_partitions_are_framed_and_listed(tmp_path: Path) -> None:
     assert "Partitions partition state" in page.text
     assert "part DONE 1 2 10" in page.text
     assert page.columns("item0", "step:inside")["where"] == ["n0, cores 0-1, in part"]
+
+
+def test_of_several_studies_each_step_is_told_and_what_was_forgotten_is_not(tmp_path: Path) -> None:
+    node, on = Node("n", 1), (Place(0, "0"),)
+    records: list[AnyRecord] = [
+        RunStarted(100.0, "pilot", "0", "host", 1),
+        NodesJoined(100.0, [node]),
+        StudyAdded(101.0, "one", [Step("sim")], tasks=1),
+        TasksAdded(101.0, 0, [Task("first", 0, (), 4.0)]),
+        Launch(101.0, 0, 1, on),
+        TaskEnded(103.0, 0, 1, "done"),
+        StudyOver(103.0, 0),
+        StudyAdded(110.0, "two", [Step("sim")], tasks=1),
+        TasksAdded(110.0, 1, [Task("second", 1)], study=1),
+        Launch(112.0, 1, 1, on),
+        TaskEnded(113.0, 1, 1, "done"),
+    ]
+    directory = write_run(tmp_path / "run", records)
+    page = report(directory)
+    assert page.columns("item0", "step:one: sim")["title"] == ["first"]
+    assert page.columns("item0", "step:two: sim")["title"] == ["second"]
+    assert page.columns("item0", "step:two: sim")["when"] == ["12 s to 13 s: 1.0 s, ready 2.0 s before it was launched"]
+    assert "one and 1 more: how it went" in page.text
+    assert "several studies shared this allocation" in page.text
 
 
 # The chain, the idle time

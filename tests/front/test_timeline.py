@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from cantle.core.idleness import IdleWatch, Reason
 from cantle.core.state import State
 from cantle.model.records import (
+    AdmitPartition,
     AnyRecord,
+    GrowPartition,
     Launch,
     NodeLost,
     NodesJoined,
+    OpenPartition,
+    PartitionAsked,
+    PartitionStarted,
     RunResumed,
     RunStarted,
     StopAsked,
@@ -19,8 +25,8 @@ from cantle.model.records import (
     TaskStarted,
     TimePassed,
 )
-from cantle.model.resources import Needs, Node, Place
-from cantle.model.study import Step, Task
+from cantle.model.resources import Needs, Node, Place, Slots
+from cantle.model.study import PartitionWish, Slice, Slicing, Step, Task
 from cantle.report.idling import idle_rows
 from cantle.report.timeline import Recorder, Timeline, bounds_of, most_cores, ready_since
 
@@ -129,6 +135,37 @@ def test_idle_cores_of_a_run_that_is_being_stopped_are_told() -> None:
     timeline = told(StopAsked(102.0, "Ctrl-C"), TimePassed(105.0), tasks=1)
     assert [(row.reason, row.core_s) for row in idle_rows(timeline)] == [("stopping", 3.0), ("starting", 2.0)]
     assert [row.why for row in idle_rows(timeline)] == ["the run is being stopped", "t0 is about to be started"]
+
+
+def partition_state(*records: AnyRecord) -> State:
+    """One task, which is ready and wants the partition p, which owns the one node."""
+    state = State()
+    begin: list[AnyRecord] = [
+        StudyAdded(0.0, "study", [Step("s", partition="p")]),
+        TasksAdded(0.0, 0, [Task("t", 0)]),
+        NodesJoined(0.0, [Node("n", 1)]),
+        PartitionAsked(0.0, PartitionWish("p")),
+        AdmitPartition(0.0, 0),
+        GrowPartition(0.0, 0, (Slots(0, "0"),)),
+        OpenPartition(0.0, 0),
+    ]
+    for record in (*begin, *records):
+        state.apply(record)
+    return state
+
+
+def test_a_task_waits_for_its_partition_until_that_is_active() -> None:
+    assert IdleWatch(partition_state()).why() == (Reason.PARTITION, 0)
+    assert IdleWatch(partition_state(PartitionStarted(1.0, 0))).why() == (Reason.STARTING, 0)
+
+
+def test_a_wide_task_of_a_sliced_study_waits_for_an_element() -> None:
+    for slicing, reason in ((None, Reason.STARTING), (Slicing((Slice(2),)), Reason.PARTITION)):
+        state = State()
+        state.apply(StudyAdded(0.0, "study", [Step("s", Needs(nodes=2))], slicing=slicing))
+        state.apply(TasksAdded(0.0, 0, [Task("t", 0)]))
+        state.apply(NodesJoined(0.0, [Node("n", 1), Node("m", 1)]))
+        assert IdleWatch(state).why() == (reason, 0)
 
 
 def test_ready_is_after_the_attempt_before_and_after_the_parents() -> None:

@@ -85,6 +85,11 @@ def _simulated(happened: Happened, packer: str) -> tuple[Expected | None, str]:
     from cantle.report.html.document import Expected
     from cantle.report.step_times import step_times
 
+    if len(happened.timeline.state.studies) > 1:
+        return (
+            None,
+            "There is no plan to compare with: several studies shared this allocation. Each has a page of its own.",
+        )
     study: Study = happened.study()
     durations = durations_of(study, 1.0)
     if not durations.said:

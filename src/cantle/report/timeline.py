@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -93,6 +94,8 @@ class Timeline(msgspec.Struct):
     zero: float
     """When it began, in seconds since the epoch; in a simulation 0."""
     holdings: list[Holding]
+    entered: list[tuple[int, float]]
+    """When tasks entered the run: from this number on, at this time."""
     labels: list[str]
     """What each step, by number, is called: its name, with its study's before it when there are several."""
 
@@ -135,6 +138,7 @@ class Recorder:
         self._idle: list[Stretch] = []
         self._waits: dict[int, dict[Reason, float]] = {}
         self._holdings: list[Holding] = []
+        self._entered: list[tuple[int, float]] = []
 
     def write(self, record: r.AnyRecord) -> None:
         """Take in what the record, which is about to be applied, ends and begins."""
@@ -157,6 +161,8 @@ class Recorder:
             self._doubtful = True
         elif kind is r.NodeLost:
             self._lost(record)  # type: ignore[arg-type]
+        elif kind is r.TasksAdded:
+            self._entered.append((record.first, record.time - self._zero))  # type: ignore[union-attr]
         elif kind is r.GrowPartition:
             self._grown(record)  # type: ignore[arg-type]
         elif kind is r.ShrinkPartition:
@@ -196,6 +202,7 @@ class Recorder:
             self._waits,
             zero,
             self._holdings,
+            self._entered,
             self._labels(),
         )
 
@@ -359,7 +366,8 @@ def most_cores(nodes: Iterable[NodeSpan]) -> int:
 def ready_since(timeline: Timeline) -> list[float]:
     """For each attempt, since when its task had been ready to be launched. Seconds since the run began.
 
-    That is the end of the last task that it waited for or, when it is not the first attempt, of the one before.
+    That is the end of the last task that it waited for or, when it is not the first attempt, of the one before; never before
+    the task entered the run.
     """
     state, zero = timeline.state, timeline.zero
     before: dict[int, float] = {}
@@ -367,7 +375,8 @@ def ready_since(timeline: Timeline) -> list[float]:
     for attempt in timeline.attempts:
         task = state.tasks[attempt.task]
         since = max((state.ended_at[parent] - zero for parent in (*task.parents, *task.after)), default=0.0)
-        since = max(0.0, since, before.get(attempt.task, 0.0))
+        entered = bisect_right(timeline.entered, (attempt.task, float("inf")))
+        since = max(since, timeline.entered[entered - 1][1] if entered else 0.0, before.get(attempt.task, 0.0))
         before[attempt.task] = attempt.ended
         found.append(min(since, attempt.launched))
     return found

@@ -84,7 +84,8 @@ def report_page(happened: Happened, plan: Expected | None, no_plan: str = "") ->
         slowest_section(timeline, steps),
         _bound_section(chain_s, area, timeline.cores),
     ]
-    return whole(f"{run.name}: how it went", about, body, charts)
+    name = run.name + (f" and {len(state.studies) - 1} more" if len(state.studies) > 1 else "")
+    return whole(f"{name}: how it went", about, body, charts)
 
 
 def _bound_section(chain_s: float, area_core_s: float, cores: int) -> str:
