@@ -134,7 +134,7 @@ def test_what_goes_on_is_told_up_to_now() -> None:
 def test_idle_cores_of_a_run_that_is_being_stopped_are_told() -> None:
     timeline = told(StopAsked(102.0, "Ctrl-C"), TimePassed(105.0), tasks=1)
     assert [(row.reason, row.core_s) for row in idle_rows(timeline)] == [("stopping", 3.0), ("starting", 2.0)]
-    assert [row.why for row in idle_rows(timeline)] == ["the run is being stopped", "t0 is about to be started"]
+    assert [row.why for row in idle_rows(timeline)] == ["the run is being stopped", "t0 fits, and is not started yet"]
 
 
 def partition_state(*records: AnyRecord) -> State:
@@ -157,6 +157,14 @@ def partition_state(*records: AnyRecord) -> State:
 def test_a_task_waits_for_its_partition_until_that_is_active() -> None:
     assert IdleWatch(partition_state()).why() == (Reason.PARTITION, 0)
     assert IdleWatch(partition_state(PartitionStarted(1.0, 0))).why() == (Reason.STARTING, 0)
+
+
+def test_a_moldable_task_that_would_fit_waits_for_a_greater_width() -> None:
+    state = State()
+    state.apply(StudyAdded(0.0, "study", [Step("s", widths=(1, 2))]))
+    state.apply(TasksAdded(0.0, 0, [Task("t", 0)]))
+    state.apply(NodesJoined(0.0, [Node("n", 1)]))
+    assert IdleWatch(state).why() == (Reason.WIDER, 0)
 
 
 def test_a_wide_task_of_a_sliced_study_waits_for_an_element() -> None:

@@ -25,7 +25,8 @@ class Reason(Enum):
     THROTTLE = "the throttle allows no more at once"
     PARTITION = "it waits for its partition"
     HELD = "partitions hold cores that it could use"
-    STARTING = "it is about to be started"
+    WIDER = "it waits for more nodes than the least"
+    STARTING = "it fits, and is not started yet"
     PARENTS = "nothing is ready"
     LAST = "nothing is left to be started"
     STOPPING = "the run is being stopped"
@@ -93,7 +94,7 @@ def why_waits(state: State, queue: ReadyQueue) -> Reason:
     if slicing is not None and slicing.slices and (shape.widths or needs.nodes > 1):
         return Reason.PARTITION
     if _fits(state.room, needs):
-        return Reason.STARTING
+        return Reason.WIDER if shape.widths else Reason.STARTING
     if any(not partition.room.full for partition in partitions.living.values()):
         return Reason.HELD
     if needs.nodes > 1:

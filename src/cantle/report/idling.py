@@ -103,7 +103,9 @@ def in_words(timeline: Timeline, reason: Reason, tasks: list[int]) -> str:
     if reason == Reason.THROTTLE:
         return f"the throttle holds {who} back"
     if reason == Reason.STARTING:
-        return f"{who} {'is' if one else 'are'} about to be started"
+        return f"{who} {'fits' if one else 'fit'}, and {'is' if one else 'are'} not started yet"
+    if reason == Reason.WIDER:
+        return f"{who} {'waits' if one else 'wait'} for more nodes than the least that would do"
     return f"{who}: {reason.value}"
 
 

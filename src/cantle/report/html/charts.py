@@ -67,6 +67,7 @@ REASONS = {
     Reason.THROTTLE: "#5e9bd1",
     Reason.PARTITION: "#35978f",
     Reason.HELD: "#80cdc1",
+    Reason.WIDER: "#fdb863",
     Reason.STARTING: "#d6604d",
     Reason.STOPPING: "#4d4d4d",
     Reason.CORES: "#4d4d4d",

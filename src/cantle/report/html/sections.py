@@ -29,7 +29,8 @@ _REASONS_IN_WORDS = {
     Reason.THROTTLE: "the throttle",
     Reason.PARTITION: "waits for a partition",
     Reason.HELD: "held by partitions",
-    Reason.STARTING: "about to start",
+    Reason.WIDER: "waits for a greater width",
+    Reason.STARTING: "fits, not started yet",
     Reason.STOPPING: "being stopped",
 }
 
