@@ -33,6 +33,7 @@ from cantle.report.durations import Experience, durations_of, experience_of
 from cantle.report.happened import happened_in
 from cantle.report.idling import idle_rows, idle_stretches
 from cantle.report.partition_times import partition_times
+from cantle.report.planned import widths_in_words
 from cantle.report.planning import Variant, foresee, groups_named, groups_worth_a_look, in_short, recommend
 from cantle.report.step_times import step_times
 from cantle.report.timeline import Recorder
@@ -425,6 +426,29 @@ def test_what_ran_wide_is_counted_back_to_the_least_width() -> None:
     experience = experience_of(timeline)
     # 6 s on two nodes; on one it is said to take 8
     assert experience.by_task["a"] == pytest.approx(8.0)
+
+
+# Widths
+
+
+def moldable() -> Study:
+    """Two tasks that take 8 s on one node, 5 on two and 3 on four, and one of a single width between them."""
+    steps = [Step("solve", Needs(1), widths=(1, 2, 4), times_s=(8.0, 5.0, 3.0)), Step("join")]
+    tasks = [Task("s0", 0, (), 8.0), Task("j", 1, (0,), 1.0), Task("s1", 0, (1,), 8.0)]
+    return study(steps, tasks)
+
+
+def test_the_widths_that_are_chosen_are_told_by_step() -> None:
+    variant = planned(moldable(), "4x1")
+    [solve, join] = step_times(variant.found.timeline)
+    assert (solve.widths, solve.moldable, solve.mean_s) == ({4: 2}, True, 3.0)
+    assert (join.widths, join.moldable) == ({1: 1}, False)
+    assert variant.found.end_s == 7.0
+    assert variant.found.critical_path_s == 7.0  # each at its fastest
+    assert variant.found.area_core_s == 17.0  # each at its cheapest
+    assert widths_in_words(solve) == "2 on 4 nodes"
+    assert widths_in_words(join) == ""
+    assert planned(moldable(), "1x1").found.end_s == 17.0
 
 
 # What cannot be done

@@ -217,6 +217,7 @@ def test_a_node_that_was_lost_shades_its_rows_and_its_attempts_are_lost(tmp_path
     absent = page.columns("item0", "absent")
     assert (absent["left"], absent["right"], absent["top"], absent["bottom"]) == ([4.0], [21.0], [1], [2])
     assert page.columns("item0", "step:s")["what"] == ["attempt 1: done", "attempt 1: lost", "attempt 2: done"]
+    assert page.columns("item0", "step:s")["why"][1] == "gone"
     timeline = happened_in(directory).timeline
     assert timeline.node_hours == pytest.approx((21 + 4) / 3600)
     assert [attempt.ended for attempt in timeline.attempts] == [10.5, 4.0, 21.0]
