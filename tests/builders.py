@@ -38,7 +38,7 @@ from cantle.model.records import (
     TaskStarted,
 )
 from cantle.model.resources import Needs, Node
-from cantle.model.study import Limits, PartitionWish, Step, Task
+from cantle.model.study import Limits, PartitionWish, Slicing, Step, Task
 
 NO_LIMITS = Limits()
 
@@ -77,7 +77,11 @@ def nodes(n: int, cores: int = 1, **rest: Any) -> list[Node]:
 
 
 def study_records(
-    jobs: Sequence[Job], limits: Limits = NO_LIMITS, time: float = 0.0, partitions: tuple[PartitionWish, ...] = ()
+    jobs: Sequence[Job],
+    limits: Limits = NO_LIMITS,
+    time: float = 0.0,
+    partitions: tuple[PartitionWish, ...] = (),
+    slicing: Slicing | None = None,
 ) -> list[AnyRecord]:
     """The records by which a study of these jobs enters a run that has none yet. Steps that are alike are one."""
     numbers = {j.name: i for i, j in enumerate(jobs)}
@@ -100,7 +104,7 @@ def study_records(
         tasks.append(Task(j.name, index, parents, j.estimate_s, tuple(numbers[p] for p in j.after)))
     return [
         RunStarted(time, "run", "0", "host", 1),
-        StudyAdded(time, "study", list(steps), limits=limits, partitions=partitions),
+        StudyAdded(time, "study", list(steps), limits=limits, partitions=partitions, slicing=slicing),
         TasksAdded(time, 0, tasks),
     ]
 
@@ -128,11 +132,12 @@ class Story:
         on: Iterable[Node] = (),
         limits: Limits = NO_LIMITS,
         partitions: tuple[PartitionWish, ...] = (),
+        slicing: Slicing | None = None,
     ) -> None:
         self.state = CheckedState()
         self.decider = Decider()
         self.number_of = {j.name: i for i, j in enumerate(jobs)}
-        for record in study_records(jobs, limits, partitions=partitions):
+        for record in study_records(jobs, limits, partitions=partitions, slicing=slicing):
             self.state.apply(record)
         joining = list(on)
         if joining:

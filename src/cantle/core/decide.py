@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cantle.core.packing import best_fit, is_ours
 from cantle.core.phases import UNSTARTED, Phase
@@ -13,6 +14,9 @@ from cantle.core.room import shortage
 from cantle.core.state import State
 from cantle.model.records import Decision, Refuse, Stop
 from cantle.model.resources import Needs, count
+
+if TYPE_CHECKING:
+    from cantle.core.granting import Granting
 
 
 class Decider:
@@ -34,6 +38,12 @@ class Decider:
         self._seen = -1
         self._seen_feasibility = -1
         self._memory: dict[object, Any] = {}
+        self._granting: Granting | None = None
+
+    @property
+    def wakes_at(self) -> float:
+        """When there may be something to decide although nothing happens, in the records' time; infinite for never."""
+        return math.inf if self._granting is None else self._granting.wakes_at
 
     def decide(self, state: State) -> Iterator[Decision]:
         """The decisions, one by one. Each must be applied before the next is asked for."""
@@ -49,19 +59,28 @@ class Decider:
             from cantle.core.carving import carve
 
             yield from carve(state)
+        if self._granting is not None or any(study.added.slicing is not None for study in state.studies):
+            yield from self._grant(state)
         if not state.stopping:
             yield from self.packer(plan)
             for partition in list(state.partitions.living.values()):
                 if partition.serves and partition.element is None:
                     queues = state.homes.get(partition.name, [])
                     yield from self.packer(Plan(state, partition, queues, self._memory))
-            if self.lines and state.short_shapes:
-                from cantle.core.lines import let_short_tasks_stand_in_line, let_successors_stand_in_line
+        if self.lines and state.short_shapes and not state.stopping:
+            from cantle.core.lines import let_short_tasks_stand_in_line, let_successors_stand_in_line
 
-                yield from let_short_tasks_stand_in_line(plan)
-                if not state.totals[Phase.READY]:
-                    yield from let_successors_stand_in_line(plan)
+            yield from let_short_tasks_stand_in_line(plan)
+            if not state.totals[Phase.READY]:
+                yield from let_successors_stand_in_line(plan)
         self._seen = state.version
+
+    def _grant(self, state: State) -> Iterator[Decision]:
+        if self._granting is None:
+            from cantle.core.granting import Granting
+
+            self._granting = Granting()
+        yield from self._granting.decide(state, self._memory)
 
 
 def stop_what_shall_stop(plan: Plan) -> Iterator[Decision]:
@@ -95,6 +114,10 @@ def refuse_what_can_never_run(plan: Plan) -> Iterator[Decision]:
 def why_never_as(state: State, shape: Shape) -> str:
     """Why tasks of this shape can never run with what is there, "" when they can, or when that is not known."""
     if not shape.partition:
+        if state.is_sliced(shape):
+            from cantle.core.granting import why_never_in_slices
+
+            return why_never_in_slices(state, shape)
         return why_never(state, shape.needs)
     from cantle.core.carving import why_never_in_partition
 

@@ -28,6 +28,7 @@ class Partition:
         "active_at",
         "agent",
         "asked_at",
+        "busy_since",
         "by",
         "canceled",
         "closing",
@@ -64,7 +65,7 @@ class Partition:
         self.agent = False
         """Whether the world was told to start an agent, and not yet that it is gone."""
         self.lost_nodes = 0
-        self.opened_at = self.active_at = self.ended_at = self.idle_since = 0.0
+        self.opened_at = self.active_at = self.ended_at = self.idle_since = self.busy_since = 0.0
         self.why = ""
 
     @property
@@ -81,6 +82,11 @@ class Partition:
     def serves(self) -> bool:
         """Whether tasks may begin in it."""
         return self.standing == Standing.ACTIVE and not self.draining and not self.closing
+
+    def enter(self, task: int, time: float) -> None:
+        """An attempt begins in it."""
+        self.running[task] = None
+        self.busy_since = time
 
     def nodes(self) -> list[int]:
         """The numbers of the nodes that it has slots on, ascending."""
@@ -187,6 +193,11 @@ def _shrink(state: State, record: r.ShrinkPartition) -> None:
     for slots in record.slots:
         partition.room.shrink(slots)
         state.room.regain(slots)
+    state.version += 1
+
+
+def _assign(state: State, record: r.AssignPartition) -> None:
+    state.partitions.all[record.partition].study = record.study
     state.version += 1
 
 
@@ -300,6 +311,7 @@ RULES: dict[type, Callable[[State, Any], None]] = {
     r.RefusePartition: _refuse,
     r.GrowPartition: _grow,
     r.ShrinkPartition: _shrink,
+    r.AssignPartition: _assign,
     r.OpenPartition: _open,
     r.PartitionStarted: _started,
     r.PartitionFailed: _failed,

@@ -169,6 +169,12 @@ class State:
         """Where the task queues when it is ready."""
         return self.queues[self.shape_of_step[self.tasks[task].step]]
 
+    def is_sliced(self, shape: Shape) -> bool:
+        """Whether tasks of this shape run in elements of slices alone."""
+        slicing = self.studies[shape.study].added.slicing
+        several = bool(shape.widths) or shape.needs.nodes > 1
+        return several and not shape.partition and slicing is not None and bool(slicing.slices)
+
     # The one way to change
 
     def apply(self, record: r.AnyRecord) -> None:
@@ -235,10 +241,7 @@ class State:
         return number
 
     def _home(self, shape: Shape) -> str:
-        slicing = self.studies[shape.study].added.slicing
-        if not shape.partition and slicing is not None and slicing.slices and (shape.widths or shape.needs.nodes > 1):
-            return ELEMENTS_OF.format(shape.study)
-        return shape.partition
+        return ELEMENTS_OF.format(shape.study) if self.is_sliced(shape) else shape.partition
 
     def _tasks_added(self, record: r.TasksAdded) -> None:
         first = record.first
@@ -420,7 +423,7 @@ class State:
         self.launched_at[task] = record.time
         self.running[task] = record
         if record.partition >= 0:
-            self.partitions.all[record.partition].running[task] = None
+            self.partitions.all[record.partition].enter(task, record.time)
         ahead = None if record.behind is None else self.running.get(record.behind)
         if ahead is None or ahead.on != record.on:
             needs = queue.shape.needs

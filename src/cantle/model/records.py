@@ -329,6 +329,13 @@ class ShrinkPartition(Record, frozen=True, tag=True):
     why: str = ""
 
 
+class AssignPartition(Record, frozen=True, tag=True):
+    """The partition, an idle element, is held by another study from now on."""
+
+    partition: int
+    study: int
+
+
 class OpenPartition(Record, frozen=True, tag=True):
     """The partition has all its slots: start its agent."""
 
@@ -380,6 +387,7 @@ Decision: TypeAlias = (
     | RefusePartition
     | GrowPartition
     | ShrinkPartition
+    | AssignPartition
     | OpenPartition
     | ClosePartition
 )

@@ -5,6 +5,7 @@ The loop is the same in the real and in a simulated world, alone on a laptop or 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -21,6 +22,9 @@ class World(Protocol):
 
     def carry_out(self, decision: Decision) -> None:
         """Begin to do it; never wait for the outcome."""
+
+    def wake_at(self, time: float) -> None:
+        """Let time pass as an event then, at the latest: something may be to decide although nothing happens."""
 
     def settle(self) -> None:
         """All records of this turn are written down: what they decided may take effect, what they heard is safe."""
@@ -68,5 +72,7 @@ def turn(state: State, world: World, log: Log, decider: Decider, events: list[Ev
         log.write(decision)
         state.apply(decision)
         world.carry_out(decision)
+    if decider.wakes_at < math.inf:
+        world.wake_at(decider.wakes_at)
     log.flush()
     world.settle()

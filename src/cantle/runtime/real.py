@@ -5,6 +5,8 @@ One inbox, filled by engines and allocations; one thread. Nothing here waits but
 
 from __future__ import annotations
 
+import math
+
 from msgspec.structs import replace
 
 from cantle.allocations.base import Allocation
@@ -23,6 +25,7 @@ from cantle.model.records import (
     ShrinkPartition,
     Stop,
     TaskEnded,
+    TimePassed,
 )
 from cantle.model.study import Commands
 from cantle.runtime.inbox import SelectInbox
@@ -42,17 +45,30 @@ class RealWorld:
         self.allocation = allocation
         self.engine = engine
         self.work = work
+        self._wake_at = math.inf
         self._known = len(state.room.nodes)
         allocation.open(inbox)
 
     def wait(self) -> list[Event]:
         """What has happened; nothing, if nothing has for a moment."""
-        events = self.inbox.wait(TICK_S)
+        events = self.inbox.wait(TICK_S if self._wake_at == math.inf else self._until_wake())
         for event in events:
             kind = type(event)
             if kind is NodesJoined or kind is NodeLost:
                 return self._with_nodes(events)
         return events
+
+    def wake_at(self, time: float) -> None:
+        """Let time pass as an event then."""
+        self._wake_at = time
+
+    def _until_wake(self) -> float:
+        """How long to wait; when it is time, that is an event."""
+        now = self.inbox.now()
+        if now >= self._wake_at:
+            self._wake_at = math.inf
+            self.inbox.put(TimePassed(now))
+        return min(TICK_S, max(0.0, self._wake_at - now))
 
     def _with_nodes(self, events: list[Event]) -> list[Event]:
         """The events, once the engine knows the nodes that came and went."""

@@ -34,6 +34,9 @@ from cantle.model.records import (
 )
 from cantle.model.resources import Node, Place
 
+SOONEST_S = 1e-6
+"""Nobody is woken at the very moment at which he asks for it."""
+
 
 class Fate(msgspec.Struct, frozen=True, gc=False):
     """What becomes of an attempt: how long it takes, and how it ends."""
@@ -95,6 +98,7 @@ class SimulatedWorld:
         self._lines: dict[tuple[Place, ...], _Line] = {}
         self._let_go_already: set[tuple[int, int]] = set()
         self._serial = 0
+        self._wake_at = 0.0
         coming = sorted(nodes, key=lambda group: group[0])
         awaited = sum(len(group) for _, group in coming)
         self.put(NodesAwaited(state.now, awaited))
@@ -139,6 +143,13 @@ class SimulatedWorld:
             self.put(PartitionStarted(decision.time + self.agent_s, decision.partition))
         elif type(decision) is ClosePartition:
             self.put(PartitionEnded(decision.time, decision.partition))
+
+    def wake_at(self, time: float) -> None:
+        """Let time pass as an event then."""
+        time = max(time, self.state.now + SOONEST_S)
+        if not self._wake_at or time < self._wake_at or self._wake_at <= self.state.now:
+            self._wake_at = time
+            self.put(TimePassed(time))
 
     def settle(self) -> None:
         """Nothing to do: nothing here is real."""

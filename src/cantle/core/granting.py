@@ -1,0 +1,389 @@
+"""Which elements of slices are made for whom, what runs in them, and which are held when they idle?
+
+Tasks of a sliced study that take several nodes run in elements alone. An element that was granted becomes a partition; its
+number in the ledger is the partition's. What is remembered here (who wants what, which elements idle) follows from the state
+and is made anew from it when it is lost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from msgspec.structs import replace
+
+from cantle.core.broker import Broker
+from cantle.core.elements import Element, Grant
+from cantle.core.forecast import expected_end, expected_s
+from cantle.core.holding import Holding, gang_start_cost_s
+from cantle.core.packing import find_places
+from cantle.core.phases import UNSTARTED, Phase
+from cantle.core.plan import Plan
+from cantle.core.queues import Shape
+from cantle.core.standings import Standing
+from cantle.core.state import ELEMENTS_OF, State
+from cantle.core.wants import Want
+from cantle.model.records import (
+    AdmitPartition,
+    AssignPartition,
+    ClosePartition,
+    Decision,
+    GrowPartition,
+    OpenPartition,
+    RequestPartition,
+)
+from cantle.model.resources import Slots, count, indexes, lowest_bits, mask_to_list
+from cantle.model.slicing import combination
+from cantle.model.study import PartitionWish, Slicing
+
+AGENT_S = 0.02
+"""What starting an agent is taken to cost, until some have started."""
+
+
+class Granting:
+    """The slicings of a run, each with its broker, and what is held of each width. `wakes_at`: when to be asked again."""
+
+    def __init__(self) -> None:
+        self.wakes_at = math.inf
+        self._sliced: dict[Slicing, _Sliced] = {}
+
+    def decide(self, state: State, memory: dict[object, Any]) -> Iterator[Decision]:
+        """What shall be done about the elements of all slices, and in them."""
+        self.wakes_at = math.inf
+        for number, study in enumerate(state.studies):
+            slicing = study.added.slicing
+            if slicing is not None and slicing.slices and not study.over:
+                sliced = self._sliced.get(slicing)
+                if sliced is None:
+                    sliced = self._sliced[slicing] = _Sliced(slicing, state, len(self._sliced))
+                sliced.jobs[number] = None
+        for sliced in self._sliced.values():
+            yield from sliced.decide(state, memory)
+            self.wakes_at = min(self.wakes_at, sliced.wakes_at)
+
+
+class _Sliced:
+    """One slicing, with the studies (the broker's jobs) that it serves."""
+
+    def __init__(self, slicing: Slicing, state: State, number: int) -> None:
+        self.jobs: dict[int, None] = {}
+        self.wakes_at = math.inf
+        self._suffix = f"@{number}" if number else ""
+        self._broker = Broker(slicing, state.room, agent_s=AGENT_S)
+        self._slicing = slicing
+        self._alive = state.room.alive
+        self._holding: dict[int, Holding[int]] = {}
+        self._running: dict[int, int] = {}
+        """Attempts in each element when it was last looked at, for whom it idles now."""
+        self._take_up(state)
+
+    def decide(self, state: State, memory: dict[object, Any]) -> Iterator[Decision]:
+        """One pass: hear what happened, say what is wanted, do what is granted, run what fits, give back what idles."""
+        self.wakes_at = math.inf
+        self._hear(state)
+        yield from self._let_holders_go(state)
+        if not state.stopping:
+            self._say_what_is_wanted(state)
+            yield from self._do_what_is_granted(state)
+            yield from self._run_what_fits(state, memory)
+        yield from self._give_back_what_idles(state)
+        self.wakes_at = min(self.wakes_at, self._broker.wakes_at)
+
+    # What happened
+
+    def _take_up(self, state: State) -> None:
+        """Learn of the elements that are there already."""
+        for partition in state.partitions.living.values():
+            if partition.element is None or state.studies[partition.study].added.slicing != self._slicing:
+                continue
+            slice_, copy, index = partition.element
+            nodes = tuple(partition.nodes())
+            masks = tuple(partition.room.capacity[node][0] for node in nodes)
+            grant = Grant(partition.study, slice_, copy, index, nodes, masks)
+            if len(nodes) == partition.width:
+                self._broker.ledger.occupy(grant, state.now, partition.number)
+                if partition.closing or partition.over:
+                    self._broker.ledger.close(partition.number, state.now)
+
+    def _hear(self, state: State) -> None:
+        ledger, now = self._broker.ledger, state.now
+        alive = state.room.alive
+        if alive != self._alive:
+            for node in indexes(self._alive & ~alive):
+                ledger.node_lost(node)
+            if alive & ~self._alive:
+                ledger.node_added()
+            self._alive = alive
+        for number in list(ledger.elements):
+            partition = state.partitions.all[number]
+            if number not in state.partitions.living:
+                ledger.vacate(number, now)
+                self._forget(number, partition.width, now)
+            elif partition.over or partition.closing or partition.draining:
+                ledger.close(number, now)
+                self._forget(number, partition.width, now)
+        if state.homes[""] and any(claim.hungry for claim in self._broker.claims.values()):
+            ledger.freed(indexes(alive))  # others use these nodes as well, and may have given cores back
+
+    def _forget(self, number: int, width: int, now: float) -> None:
+        self._running.pop(number, None)
+        if width in self._holding:
+            self._holding[width].lost(number, now)
+
+    def _let_holders_go(self, state: State) -> Iterator[Decision]:
+        """A task has ended in an element: somebody else may have waited too long for it."""
+        broker, now = self._broker, state.now
+        for number, before in list(self._running.items()):
+            partition = state.partitions.all[number]
+            if before <= len(partition.running):
+                continue
+            self._running[number] = len(partition.running)
+            broker.ran(now - partition.busy_since)
+            if partition.running:
+                continue
+            verdict = broker.leaves(number)
+            if verdict == "park" and broker.ledger.park(number, now):
+                continue
+            if verdict:
+                yield from self._close(state, number, "somebody else has waited too long for these nodes")
+
+    # What is wanted, and granted
+
+    def _say_what_is_wanted(self, state: State) -> None:
+        for job in list(self.jobs):
+            counts: dict[int, int] = {}
+            total = 0
+            for number in state.homes.get(ELEMENTS_OF.format(job), ()):
+                queue = state.queues[number]
+                ready = len(queue.heap) if queue.head() is not None else 0
+                if not ready:
+                    continue
+                total += ready
+                for width in self._widths_for(state, queue.shape, ready):
+                    counts[width] = counts.get(width, 0) + ready
+            for element in self._broker.ledger.of_job(job):
+                busy = len(state.partitions.all[element.number].running)
+                counts[element.width] = counts.get(element.width, 0) + busy
+                total += busy
+            if not counts:
+                if job in self._broker.claims:
+                    self._broker.withdraw(job)
+                continue
+            want = Want(job, state.now, (combination(*counts.items(), at_most=total),), state.studies[job].added.weight)
+            known = self._broker.claims.get(job)
+            if known is None or known.want.choices != want.choices:
+                self._broker.ask(want if known is None else replace(want, asked_at=known.want.asked_at))
+
+    def _widths_for(self, state: State, shape: Shape, ready: int) -> list[int]:
+        """The widths that tasks of this shape may have here, the preferred first.
+
+        The widest at which all that is ready runs at once; then narrower ones, which only waste less; wider ones last.
+        """
+        allowed = shape.widths or (shape.needs.nodes,)
+        widths = [width for width in allowed if width in self._broker.ledger.of_width]
+        if len(widths) < 2:
+            return widths
+        cap = self._broker.ledger.cap
+        elements = {width: state.room.alive.bit_count() // width for width in widths}
+        together = [width for width in widths if elements[width] * cap >= ready]
+        best = max(together, default=min(widths))
+        return [w for w in reversed(widths) if w <= best] + [w for w in widths if w > best]
+
+    def _do_what_is_granted(self, state: State) -> Iterator[Decision]:
+        ledger, now = self._broker.ledger, state.now
+        for move in self._broker.moves(now):
+            if not isinstance(move, Grant):
+                yield from self._close(state, move.element, move.why)
+            elif move.element is None:
+                yield from self._make(state, move)
+            else:
+                ledger.occupy(move, now)
+                if state.partitions.all[move.element].study != move.job:
+                    yield AssignPartition(now, move.element, move.job)
+
+    def _make(self, state: State, grant: Grant) -> Iterator[Decision]:
+        """An element becomes a partition. When it does not (somebody else's bears its name), nothing has changed."""
+        of, now = state.partitions, state.now
+        number = len(of.all)
+        width = len(grant.nodes)
+        cores = {mask.bit_count() for mask in grant.masks}
+        name = f"w{width}.{grant.slice}.{grant.copy}.{grant.index}{self._suffix}"
+        wish = PartitionWish(name, width, min(cores))
+        why = f"{state.studies[grant.job].added.name} wants an element of {count(width, 'node')}"
+        yield RequestPartition(now, wish, grant.job, (grant.slice, grant.copy, grant.index), why)
+        if len(of.all) == number:
+            return
+        yield AdmitPartition(now, number)
+        yield GrowPartition(now, number, tuple(map(_slots_of(state), grant.nodes, grant.masks)), why)
+        yield OpenPartition(now, number, why)
+        self._broker.ledger.occupy(grant, now, number)
+
+    def _close(self, state: State, number: int, why: str) -> Iterator[Decision]:
+        self._broker.ledger.close(number, state.now)
+        partition = state.partitions.all[number]
+        self._forget(number, partition.width, state.now)
+        if not partition.closing and not partition.over:
+            yield ClosePartition(state.now, number, "done", why)
+
+    # What runs
+
+    def _run_what_fits(self, state: State, memory: dict[object, Any]) -> Iterator[Decision]:
+        """Holders pull from the queue that all elements of their study share."""
+        ready = {job: state.homes.get(ELEMENTS_OF.format(job), []) for job in self.jobs}
+        ready = {job: found for job, queues in ready.items() if (found := [n for n in queues if _has_ready(state, n)])}
+        if not ready:
+            return
+        for element in list(self._broker.ledger.elements.values()):
+            if element.status == "held" and element.job in ready and state.partitions.all[element.number].serves:
+                yield from self._run_in(state, element, ready[element.job], memory)
+
+    def _run_in(
+        self, state: State, element: Element, queues: list[int], memory: dict[object, Any]
+    ) -> Iterator[Decision]:
+        partition, width = state.partitions.all[element.number], element.width
+        fitting = [n for n in queues if width in (state.queues[n].shape.widths or (state.queues[n].shape.needs.nodes,))]
+        plan = Plan(state, partition, fitting, memory)
+        for queue in plan.by_urgency():
+            needs = queue.shape.needs
+            needs = needs if needs.nodes == width else replace(needs, nodes=width)
+            places = find_places(partition.room, needs) if plan.may_launch(queue) else None
+            task = queue.head()
+            if places is None or task is None:
+                continue
+            if width in self._holding:
+                self._holding[width].busy(element.number, state.now)
+            yield plan.launch(task, places, f"the most urgent in an element of {count(width, 'node')}")
+            self._running[element.number] = len(partition.running)
+
+    # What is held
+
+    def _give_back_what_idles(self, state: State) -> Iterator[Decision]:
+        ledger, now = self._broker.ledger, state.now
+        for element in list(ledger.elements.values()):
+            partition = state.partitions.all[element.number]
+            if partition.running or partition.standing != Standing.ACTIVE or element.status == "closing":
+                continue
+            if element.status == "held" and not ledger.park(element.number, now):
+                yield from self._close(state, element.number, "nothing is ready for it, and its copy is wanted no more")
+                continue
+            self._holding_of(state, element.width).idle(element.number, now)
+        hungry = sum(claim.hungry for claim in self._broker.claims.values())
+        for width, holding in self._holding.items():
+            if not holding.held:
+                continue
+            left = not state.stopping and self._work_left(state, width)
+            verdict = holding.decide(
+                now, partial(self._coming, state, width, len(holding.held)), work_left=left, waited_for=hungry
+            )
+            for number in verdict.give_back:
+                idle = now - state.partitions.all[number].idle_since
+                reason = "nothing is left that could use it" if not left else "fewer are expected to be used soon"
+                yield from self._close(state, number, f"idle for {idle:.1f} s; {reason}")
+            if verdict.wake_up_at is not None:
+                self.wakes_at = min(self.wakes_at, verdict.wake_up_at)
+
+    def _holding_of(self, state: State, width: int) -> Holding[int]:
+        holding = self._holding.get(width)
+        if holding is None:
+            holding = self._holding[width] = Holding(gang_start_cost_s(width, _agent_s(state), self._drain_s(state)))
+        return holding
+
+    def _drain_s(self, state: State) -> float:
+        """What it takes until so many nodes are free together again: half a task, where others would take them."""
+        others = len(self._broker.ledger.of_width) > 1 or len(self.jobs) > 1 or bool(state.homes[""])
+        means = [
+            state.queues[n].mean_s
+            for job in self.jobs
+            for n in state.homes.get(ELEMENTS_OF.format(job), ())
+            if state.queues[n].done
+        ]
+        return sum(means) / len(means) / 2 if others and means else 0.0
+
+    def _work_left(self, state: State, width: int) -> bool:
+        """Whether any task may still want an element of this width."""
+        for job in self.jobs:
+            shapes = {
+                n
+                for n in state.homes.get(ELEMENTS_OF.format(job), ())
+                if width in (state.queues[n].shape.widths or (state.queues[n].shape.needs.nodes,))
+            }
+            for step, shape in enumerate(state.shape_of_step):
+                if shape in shapes and any(state.counts[step][phase] for phase in UNSTARTED):
+                    return True
+        return False
+
+    def _coming(self, state: State, width: int, at_most: int, until: float) -> int:
+        """How many tasks of this width are ready, or will be until that time: those whose last parents run."""
+        homes = {n for job in self.jobs for n in state.homes.get(ELEMENTS_OF.format(job), ())}
+        found = sum(
+            len(state.queues[n].heap) for n in homes if _has_ready(state, n) and _takes(state.queues[n].shape, width)
+        )
+        open_parents: dict[int, int] = {}
+        for task in state.running:
+            end = expected_end(state.now, state.launched_at[task], expected_s(state, task))
+            if end > until:
+                continue
+            for child in state.children[task] or ():
+                shape = state.shape_of_step[state.tasks[child].step]
+                if shape in homes and state.phases[child] == Phase.WAITING and _takes(state.queues[shape].shape, width):
+                    open_parents[child] = open_parents.get(child, 0) + 1
+        return min(at_most, found + sum(n == state.blockers[child] for child, n in open_parents.items()))
+
+
+def why_never_in_slices(state: State, shape: Shape) -> str:
+    """Why tasks of this shape can never run in an element, "" when they can."""
+    slicing = state.studies[shape.study].added.slicing
+    assert slicing is not None
+    needs = shape.needs
+    allowed = shape.widths or (needs.nodes,)
+    widths = sorted({each.width for each in slicing.slices}, reverse=True)
+    fitting = [each for each in slicing.slices if each.width in allowed]
+    wanted = " or ".join(map(str, allowed))
+    if not fitting:
+        return f"needs {wanted} nodes at once; the slices have elements of {', '.join(map(str, widths))} nodes"
+    alive = [state.room.nodes[index] for index in indexes(state.room.alive)]
+    total = sum(each.copies for each in slicing.slices)
+    cap = min(slicing.max_active, total) if slicing.max_active else total
+    shortest = ""
+    for each in fitting:
+        able = [node for node in alive if 0 < (each.share or node.cores // cap) <= node.cores]
+        if len(able) < each.width:
+            shortest = f"needs an element of {each.width} nodes; there are {len(able)}"
+            continue
+        enough = [node for node in able if (each.share or node.cores // cap) >= needs.cores]
+        if len(enough) >= each.width:
+            return ""
+        share = max((each.share or node.cores // cap) for node in able)
+        how = "as the slice says" if each.share else f"the node's cores divided by the {cap} copies that may be active"
+        shortest = f"needs {count(needs.cores, 'core')} of each node; an element of {each.width} gets {share} ({how})"
+    return shortest
+
+
+def _takes(shape: Shape, width: int) -> bool:
+    return width in (shape.widths or (shape.needs.nodes,))
+
+
+def _has_ready(state: State, number: int) -> bool:
+    return state.queues[number].head() is not None
+
+
+def _agent_s(state: State) -> float:
+    """What agents took to start, so far."""
+    took = [p.active_at - p.opened_at for p in state.partitions.all[-50:] if p.active_at]
+    return sum(took) / len(took) if took else AGENT_S
+
+
+def _slots_of(state: State) -> Callable[[int, int], Slots]:
+    """For a node and a mask of its cores, the slots: GPUs and memory in proportion, from what is free."""
+
+    def slots(index: int, mask: int) -> Slots:
+        node, room = state.room.nodes[index], state.room
+        cores = mask.bit_count()
+        gpus = min(node.gpus * cores // node.cores, room.free_gpus[index].bit_count())
+        memory = min(node.memory_mib * cores // node.cores, room.free_memory[index])
+        chosen = lowest_bits(room.free_gpus[index], gpus) if gpus else 0
+        return Slots(index, mask_to_list(mask), mask_to_list(chosen), memory)
+
+    return slots

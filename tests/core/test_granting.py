@@ -1,0 +1,186 @@
+"""Slices in a run: elements are made, used, held and given back. The invariants are checked after each record."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from test_partitions import Carved
+
+from builders import CheckedState, Job, job, nodes, study_records
+from cantle.core.decide import Decider, why_never_as
+from cantle.core.phases import Phase
+from cantle.core.standings import Standing
+from cantle.model.records import ClosePartition, Launch, NodeLost, OpenPartition, RequestPartition
+from cantle.model.resources import Node
+from cantle.model.study import Slice, Slicing
+from cantle.runtime.loop import NoLog, run
+from cantle.runtime.simulated import Fate, SimulatedWorld
+
+THREADS = Slicing((Slice(400, 3), Slice(100, 2), Slice(50, 2), Slice(20, 1)), streams=400, max_active=6)
+
+
+def wide(name: str, width: int, parents: str = "", **rest: object) -> Job:
+    return job(name, parents, nodes=width, **rest)
+
+
+def simulated(
+    jobs: list[Job], slicing: Slicing, on: list[Node], seconds: float = 10.0, agent_s: float = 0.0
+) -> CheckedState:
+    state = CheckedState()
+    for record in study_records(jobs, slicing=slicing):
+        state.apply(record)
+    world = SimulatedWorld(state, [(0.0, on)], lambda t, _: Fate(jobs[t].estimate_s or seconds), agent_s=agent_s)
+    run(state, world, NoLog(), Decider())
+    return state
+
+
+def test_a_task_on_several_nodes_runs_in_an_element_of_its_width_and_others_anywhere() -> None:
+    story = Carved(wide("gang", 2), job("one"), on=nodes(4, 2), slicing=Slicing((Slice(2, 1),), max_active=1))
+    story.settles()
+    element = story.partition("w2.0.0.0")
+    assert (element.standing, element.nodes(), element.element) == (Standing.ACTIVE, [0, 1], (0, 0, 0))
+    assert story.launch_of("gang").partition == element.number
+    assert story.launch_of("one").partition == -1
+    assert story.places("one")[0][0] in (2, 3)
+
+
+def test_the_example_of_four_hundred_nodes_makes_both_legal_combinations_and_a_seventh_copy_waits() -> None:
+    jobs = [*(wide(f"a{i}", 400) for i in range(3)), *(wide(f"b{i}", 100) for i in range(8)), wide("c", 20)]
+    story = Carved(*jobs, wide("d", 50), on=nodes(400, 6), slicing=THREADS)
+    story.settles()
+    copies = {p.element[:2] for p in story.state.partitions.living.values() if p.element is not None}
+    assert len(copies) == 6
+    widths = sorted(p.width for p in story.state.partitions.living.values())
+    assert widths.count(400) == 3
+    assert story.state.totals[Phase.READY] > 0
+    for _ in range(20):
+        for task in list(story.state.running):
+            story.end(story.name(task))
+        story.settles()
+        active = {p.element[:2] for p in story.state.partitions.living.values() if p.element is not None}
+        assert len(active) <= 6
+    assert story.state.succeeded
+
+
+def test_nine_elements_of_fifty_nodes_come_from_both_copies() -> None:
+    jobs = [wide(f"t{i}", 50) for i in range(9)]
+    story = Carved(*jobs, on=nodes(400, 2), slicing=Slicing((Slice(50, 2),), max_active=2))
+    story.settles()
+    by_copy = [p.element[1] for p in story.state.partitions.all if p.element is not None]
+    assert (by_copy.count(0), by_copy.count(1)) == (8, 1)
+    assert len(story.state.running) == 9
+
+
+def test_an_idle_holder_pulls_the_next_task_without_a_new_agent() -> None:
+    jobs = [wide(f"t{i}", 2, estimate_s=5) for i in range(6)]
+    state = simulated(jobs, Slicing((Slice(2, 1),), max_active=1), nodes(4))
+    opened = [r for r in state.records if isinstance(r, OpenPartition)]
+    assert len(opened) == 2
+    assert state.now == 15.0
+
+
+def test_elements_are_closed_when_nothing_is_left_that_could_use_them() -> None:
+    state = simulated([wide("a", 2), job("b", "a", estimate_s=100)], Slicing((Slice(2, 1),)), nodes(2))
+    closes = [r for r in state.records if isinstance(r, ClosePartition)]
+    assert [(r.time, "nothing is left that could use it" in r.why) for r in closes] == [(10.0, True)]
+
+
+def test_an_element_is_held_over_a_short_gap_and_given_back_over_a_long_one() -> None:
+    def story(gap: float) -> list[ClosePartition]:
+        jobs = [
+            wide("a", 2),
+            job("between", "a", estimate_s=gap),
+            wide("b", 2, "between"),
+            job("long", "b", estimate_s=9),
+        ]
+        state = simulated(jobs, Slicing((Slice(2, 1),)), nodes(3), agent_s=5.0)
+        return [r for r in state.records if isinstance(r, ClosePartition)]
+
+    assert len(story(2.0)) == 1
+    long = story(200.0)
+    assert len(long) == 2
+    assert "fewer are expected to be used soon" in long[0].why
+
+
+def test_two_widths_share_the_nodes_under_the_cap_and_all_of_it_ends() -> None:
+    jobs = [wide(f"w{i}", 4) for i in range(3)] + [wide(f"n{i}", 2) for i in range(12)]
+    state = simulated(jobs, Slicing((Slice(4, 1), Slice(2, 1)), max_active=1), nodes(4, 2))
+    assert state.succeeded
+    ran = {r.task for r in state.records if isinstance(r, Launch)}
+    assert ran == set(range(15))
+
+
+def test_the_wide_is_not_starved_by_a_narrow_stream_under_a_cap_of_one() -> None:
+    jobs = [wide(f"n{i}", 1, estimate_s=1.0, widths=(1,)) for i in range(400)] + [wide("wide", 4, estimate_s=1.0)]
+    state = simulated(jobs, Slicing((Slice(1, 1), Slice(4, 1)), max_active=1), nodes(4))
+    (launch,) = [r for r in state.records if isinstance(r, Launch) and r.task == 400]
+    assert launch.time < 100 + 1e-9
+    assert state.succeeded
+
+
+def test_a_lost_node_breaks_the_element_on_it_and_its_task_gets_another() -> None:
+    story = Carved(wide("a", 2), wide("b", 2), on=nodes(5), slicing=Slicing((Slice(2, 1),), max_active=1))
+    story.settles()
+    (place, *_) = story.launch_of("a").on
+    story.happens(NodeLost(story._next(), place.node, "gone"))
+    story.settles()
+    assert story.partition("w2.0.0.0").standing == Standing.FAILED
+    story.end("b")
+    story.settles()
+    assert story.attempt("a") == 2
+    assert story.phase("a") == Phase.LAUNCHED
+
+
+@pytest.mark.parametrize(
+    ("needs", "slicing", "told"),
+    [
+        ({"nodes": 3}, Slicing((Slice(2, 1),)), "needs 3 nodes at once; the slices have elements of 2 nodes"),
+        ({"nodes": 8}, Slicing((Slice(8, 1),)), "needs an element of 8 nodes; there are 4"),
+        (
+            {"nodes": 2, "cores": 3},
+            Slicing((Slice(2, 2),), max_active=2),
+            "an element of 2 gets 2 (the node's cores divided by the 2 copies that may be active)",
+        ),
+        ({"nodes": 2, "cores": 3}, Slicing((Slice(2, 2, 2),)), "an element of 2 gets 2 (as the slice says)"),
+    ],
+)
+def test_what_no_slice_can_hold_fails_at_once_with_the_arithmetic(
+    needs: dict[str, int], slicing: Slicing, told: str
+) -> None:
+    story = Carved(job("t", **needs), on=nodes(4, 4), slicing=slicing)
+    assert told in why_never_as(story.state, story.state.queue_of(0).shape)
+    story.settles()
+    assert story.phase("t") == Phase.FAILED
+
+
+def test_a_moldable_task_takes_the_widest_elements_that_let_all_run_at_once() -> None:
+    few = Carved(job("a", widths=(1, 2, 4)), on=nodes(8), slicing=Slicing((Slice(1), Slice(2), Slice(4)), max_active=1))
+    few.settles()
+    assert len(few.launch_of("a").on) == 4
+    jobs = [job(f"t{i}", widths=(1, 2, 4)) for i in range(8)]
+    many = Carved(*jobs, on=nodes(8), slicing=Slicing((Slice(1), Slice(2), Slice(4)), max_active=1))
+    many.settles()
+    assert [len(launch.on) for launch in many.state.running.values()] == [1] * 8
+
+
+def test_a_decider_made_anew_goes_on_with_the_elements_that_there_are() -> None:
+    jobs = [wide(f"t{i}", 2) for i in range(6)]
+    story = Carved(*jobs, on=nodes(4), slicing=Slicing((Slice(2, 1),), max_active=1))
+    story.settles()
+    story.decider = Decider()
+    story.end("t0")
+    story.settles()
+    assert len([r for r in story.records if isinstance(r, RequestPartition)]) == 2
+    assert len(story.state.running) == 2
+
+
+def test_a_resumed_run_makes_its_elements_anew() -> None:
+    jobs = [wide(f"t{i}", 2) for i in range(3)]
+    story = Carved(*jobs, on=nodes(4), slicing=Slicing((Slice(2, 1),), max_active=1))
+    story.settles()
+    story.end("t0")
+    story.resume(on=nodes(4))
+    story.settles()
+    assert sorted(story.state.running) == [1, 2]
+    assert story.decider.wakes_at == math.inf
