@@ -28,7 +28,7 @@ def enter(
 def test_canceling_one_study_leaves_the_other_alone() -> None:
     story = Story(job("a"), job("b"), on=nodes(3))
     other = enter(story, "other", "x", "y")
-    assert story.launches() == ["a", "b", "x"]
+    assert story.launches() == ["a", "x", "b"]
     story.happens(CancelAsked(story._next(), None, "me", other))
     assert [(d.task, d.outcome) for d in story.decides()] == [(story.number_of["x"], "canceled")]  # type: ignore[union-attr]
     story.end("x", "canceled")

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from heapq import heapify, heappop, heappush, nsmallest
+from heapq import heapify, heappop, heappush
 
 from cantle.core.phases import Phase
-from cantle.core.queues import KNOWN_AFTER, ReadyQueue
+from cantle.core.queues import KNOWN_AFTER
 from cantle.core.state import State
 from cantle.model.resources import Needs, lowest_bits
 
@@ -81,7 +81,7 @@ class Forecast:
                 ends.append((end, task))
         heapify(ends)
         ahead = _RoomAhead(state, idle)
-        waiting = [(-self._rank(task), task) for queue in state.queues for task in _first_ready(queue, enough)]
+        waiting = [(-self._rank(task), task) for queue in state.queues for task in queue.first(enough)]
         heapify(waiting)
         blockers: dict[int, int] = {}
         self._in_progress = [study.in_progress for study in state.studies]
@@ -147,10 +147,6 @@ class Forecast:
         if found is None:
             found = self._able[needs] = self.state.room.could_ever_hold(needs)
         return found
-
-
-def _first_ready(queue: ReadyQueue, n: int) -> list[int]:
-    return [task for _, task in nsmallest(n, queue.heap) if queue.phases[task] == Phase.READY]
 
 
 class _RoomAhead:

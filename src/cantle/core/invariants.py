@@ -167,6 +167,7 @@ def _lines_pass_on_what_their_owner_has(state: State) -> None:
         _require(line.owner in state.running, f"the owner of task {task}'s line is in progress")
         _require(state.running[task].on == state.running[line.owner].on, f"task {task} waits for its line's places")
         _require(state.queue_of(task) is state.queue_of(line.owner), f"task {task} is of its line's kind")
+    slots: dict[int, int] = {}
     for queue in state.queues:
         owners = [
             t
@@ -174,7 +175,11 @@ def _lines_pass_on_what_their_owner_has(state: State) -> None:
             if state.queue_of(t) is queue and (t not in state.lines or state.lines[t].owner == t)
         ]
         _require(queue.slots == len(owners), "attempts that own room are counted")
+        cores = sum(len(state.running[t].on) * queue.shape.needs.cores for t in owners)
+        slots[queue.shape.study] = slots.get(queue.shape.study, 0) + cores
         _require(set(queue.short_lines) <= set(owners), "only what owns room has a line behind it")
+    for number, study in enumerate(state.studies):
+        _require(study.slots == slots.get(number, 0), f"cores that study {study.added.name} owns")
 
 
 def _blockers_agree(state: State) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from cantle.core.plan import Plan
+from cantle.core.queues import ReadyQueue
 from cantle.core.room import Room
 from cantle.model.records import Decision
 from cantle.model.resources import Needs, Place, indexes, lowest_bits
+
+if TYPE_CHECKING:
+    from cantle.core.reserving import Kept
 
 PlacesFor: TypeAlias = Callable[[Room, Needs], tuple[Place, ...] | None]
 """The places for one task, all or nothing; None when there is no room for it."""
@@ -44,21 +48,54 @@ def _packed(plan: Plan, places_for: PlacesFor) -> Iterator[Decision]:
 
 
 def _most_urgent_first(plan: Plan, places_for: PlacesFor) -> Iterator[Decision]:
-    """What does not fit is passed over and others fill the room: within one study that ends sooner than holding room free."""
+    """What does not fit is passed over and others fill the room, unless it decides when the study ends: see `reserving`."""
+    if len(plan.state.studies) > 1:
+        from cantle.core.sharing import compete, fairly
+
+        if compete(plan):
+            yield from fairly(plan, places_for)
+            return
     room = plan.room
     if room.full:
         return
     why = "the most urgent"
+    kept: Kept | None = None
     for queue in plan.by_urgency():
         if room.full:
             return
-        places = places_for(room, queue.shape.needs) if plan.may_launch(queue) else None
-        if places is None:
-            why = "the most urgent that fits"
-            continue
         task = queue.head()
         assert task is not None
+        places = None
+        if plan.may_launch(queue):
+            if kept is not None:
+                places = kept.places(plan, task, places_for)
+            else:
+                places = places_for(room, queue.shape.needs)
+                if places is None and queue.breadth:
+                    kept = _room_to_keep(plan, queue, task)
+        if places is None:
+            why = "the most urgent that fits"
+            if kept is not None and plan.may_launch(queue):
+                yield from _meanwhile(plan, queue, kept, places_for)
+            continue
+        if kept is not None:
+            kept.took(plan.state, task, places)
         yield plan.launch(task, places, why)
+
+
+def _meanwhile(plan: Plan, queue: ReadyQueue, kept: Kept, places_for: PlacesFor) -> Iterator[Decision]:
+    """The next ones of a queue whose head would be in the way of the task for which room is kept, and they not."""
+    for task in kept.shorter(plan.state, queue):
+        places = places_for(plan.room, queue.shape.needs) if plan.may_launch(queue) else None
+        if places is None:
+            return
+        yield plan.launch(task, places, "over before the room is needed that is kept for a wider task")
+
+
+def _room_to_keep(plan: Plan, queue: ReadyQueue, task: int) -> Kept | None:
+    from cantle.core.reserving import decides_the_end, kept_before
+
+    return kept_before(plan, queue, task) if decides_the_end(plan, queue) else None
 
 
 def find_places(room: Room, needs: Needs) -> tuple[Place, ...] | None:

@@ -8,6 +8,8 @@ the same placements, and ten thousand nodes cost no more than their bits.
 
 from __future__ import annotations
 
+from copy import copy
+
 from msgspec import structs
 
 from cantle.errors import CantleBug
@@ -257,6 +259,14 @@ class Room:
         return found & sure, found & unsure
 
     # What it answers
+
+    def within(self, nodes: int) -> Room:
+        """This room as if there were only these nodes (bits), to ask it what fits. It shares the books: change nothing."""
+        view = copy(self)
+        view.by_cores = [found & nodes for found in self.by_cores]
+        view.untouched &= nodes
+        view.alive &= nodes
+        return view
 
     @property
     def full(self) -> bool:

@@ -38,7 +38,18 @@ ELEMENTS_OF = "elements of study {}"
 class StudyState:
     """One study of the run. Its tasks are the `known` ones from `first_task` on."""
 
-    __slots__ = ("added", "digest", "failing", "first_step", "first_task", "in_progress", "known", "limits", "over")
+    __slots__ = (
+        "added",
+        "digest",
+        "failing",
+        "first_step",
+        "first_task",
+        "in_progress",
+        "known",
+        "limits",
+        "over",
+        "slots",
+    )
 
     def __init__(self, added: r.StudyAdded, first_step: int) -> None:
         self.added = added
@@ -50,6 +61,8 @@ class StudyState:
         self.in_progress = 0
         self.failing = ""
         """With fail-fast, and once something failed: why nothing of it is begun any more."""
+        self.slots = 0
+        """How many cores its attempts own."""
         self.over = False
 
     @property
@@ -354,7 +367,7 @@ class State:
             queue = self.queues[self.shape_of_step[before.step]]
             queue.remove(number)
             if phase == Phase.READY:
-                self.queue_of(number).push(number, self.ranks[number])
+                self._queue(number)
 
     def _limits_changed(self, record: r.LimitsChanged) -> None:
         self.studies[record.study].limits = record.limits
@@ -431,6 +444,7 @@ class State:
             for place in record.on:
                 room.take(place, needs)
             queue.slots += 1
+            self.studies[queue.shape.study].slots += needs.cores * len(record.on)
             if needs.nodes == 1 and not queue.shape.widths:
                 queue.short_lines[task] = None
         else:
@@ -542,6 +556,7 @@ class State:
         for place in launch.on:
             room.give(place, queue.shape.needs)
         queue.slots -= 1
+        self.studies[queue.shape.study].slots -= queue.shape.needs.cores * len(launch.on)
         queue.short_lines.pop(task, None)
 
     def _dissolve_line(self, owner: int) -> None:
@@ -621,7 +636,7 @@ class State:
 
     def _ready(self, task: int) -> None:
         self._move(task, Cause.UNBLOCK)
-        self.queues[self.shape_of_step[self.tasks[task].step]].push(task, self.ranks[task])
+        self._queue(task)
 
     def _send_back(self, task: int) -> None:
         """The task is to be launched again, as soon as there is room or, if it stood behind one it needs, as that is done."""
@@ -632,9 +647,17 @@ class State:
         if failing and not self.stopping:
             self._end(task, Cause.SKIP, failing)
         elif not deferred:
-            self.queues[self.shape_of_step[row.step]].push(task, self.ranks[task])
+            self._queue(task)
         elif doom := self._doom_of(row):
             self._end(task, *doom)
+
+    def _queue(self, task: int) -> None:
+        row = self.tasks[task]
+        queue = self.queues[self.shape_of_step[row.step]]
+        rank = self.ranks[task]
+        if queue.breadth:
+            rank += queue.breadth * row.estimate_s
+        queue.push(task, rank)
 
     def _restart(self, task: int) -> None:
         limit = self.study_of(task).limits.rlimit

@@ -66,7 +66,7 @@ class StudyAdded(Record, frozen=True, tag=True):
     """A study entered the run. Its tasks follow in `TasksAdded`. `options` are those it was read with, as JSON.
 
     `tasks` is their number: as long as fewer are known, the study has not entered whole. `priority` is added to that of each
-    of its steps; `weight` is its part of the nodes beside other studies'.
+    of its steps. Of what several studies want, each gets its part by `weight` times two to its `priority`.
     """
 
     name: str

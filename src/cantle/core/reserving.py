@@ -1,0 +1,252 @@
+"""For which wide task is room kept, and what may start in the meantime?
+
+Narrow tasks fill every core that becomes free, and a task on several cores or nodes would wait until they run out. So room is
+kept for one such task at a time: it is expected to fit at some time, the shadow, and until then only those start that are
+expected to be over by then, or that take what the wide one does not need. Not nodes are kept but a count of them: of those
+that will have the cores by then, all but as many as it needs are spare. Where durations are estimated by nobody and known of
+no other task of the shape, a task counts as one that ends after the shadow.
+
+Within one study room is kept only for what decides when the study ends: a task whose chain is long against the work that is
+left. For others it does not pay, since holding room free idles it.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from cantle.core.forecast import expected_end, expected_s
+from cantle.core.packing import PlacesFor
+from cantle.core.phases import Phase
+from cantle.core.plan import Plan
+from cantle.core.queues import ReadyQueue
+from cantle.core.room import Room
+from cantle.core.state import State
+from cantle.model.resources import Needs, Place, indexes
+
+CRITICAL = 0.35
+"""Room is kept within a study when a task's chain takes so large a part of the time that all that is left needs."""
+DEPTH = 16
+"""So many tasks of a queue are looked at to find one that is over by then."""
+LOOK_AGAIN = 64
+"""What is kept is reckoned anew after one pass in so many running tasks, so that the cost of a pass does not grow with them."""
+
+_NEVER = 1e18
+"""Stands for the end of what nobody knows anything of: later than all that is known, but it comes."""
+
+
+class Kept:
+    """Room kept for `task`, as it was reckoned in one pass.
+
+    At `shadow` it is expected to fit on any of `nodes` (bits), `spare_nodes` more than it needs; on each of them are some
+    spare cores beside it.
+    """
+
+    def __init__(self, task: int, shadow: float, nodes: int, spare_nodes: int, spare_cores: dict[int, int]) -> None:
+        self.task = task
+        self.shadow = shadow
+        self.nodes = nodes
+        self.spare_nodes = spare_nodes
+        self.spare_cores = spare_cores
+        """Nodes, as bits, by how many cores they have to spare."""
+        self.passes_left = 0
+
+    def places(self, plan: Plan, task: int, places_for: PlacesFor) -> tuple[Place, ...] | None:
+        """Where another task may start now without being in the way, None when nowhere."""
+        needs = plan.state.step_of(task).needs
+        barred = self._barred(plan.state, task, needs)
+        return places_for(plan.room.within(~barred) if barred else plan.room, needs)
+
+    def shorter(self, state: State, queue: ReadyQueue) -> list[int]:
+        """Behind the head of the queue, which would be in the way: the next ones that are over by then."""
+        return [task for task in queue.first(DEPTH) if self._over_by_then(state, task)]
+
+    def took(self, state: State, task: int, places: tuple[Place, ...]) -> None:
+        """Another task starts there now."""
+        if self._over_by_then(state, task):
+            return
+        needs = state.step_of(task).needs
+        for place in places:
+            bit = 1 << place.node
+            if not self.nodes & bit:
+                continue
+            spare = next(n for n, nodes in self.spare_cores.items() if nodes & bit)
+            self.spare_cores[spare] &= ~bit
+            left = -1 if needs.whole_nodes else spare - needs.cores
+            if left >= 0:
+                self.spare_cores[left] = self.spare_cores.get(left, 0) | bit
+            else:
+                self.nodes &= ~bit
+                self.spare_nodes -= 1
+
+    def _over_by_then(self, state: State, task: int) -> bool:
+        end = state.now + expected_s(state, task)
+        return end <= self.shadow and end < _NEVER
+
+    def _barred(self, state: State, task: int, needs: Needs) -> int:
+        """The nodes, as bits, that the task must leave alone."""
+        if needs.nodes <= self.spare_nodes or self._over_by_then(state, task):
+            return 0
+        barred = 0
+        for spare, nodes in self.spare_cores.items():
+            if spare < needs.cores or needs.whole_nodes:
+                barred |= nodes
+        return barred & self.nodes
+
+
+def kept_before(plan: Plan, queue: ReadyQueue, task: int, not_before: float = 0.0) -> Kept | None:
+    """The room to keep for the task, from an earlier pass as long as that is fresh. None: it can never fit here.
+
+    `not_before`: the task becomes ready at that time only.
+    """
+    key = ("kept", _room_number(plan))
+    kept: Kept | None = plan.memory.get(key)
+    if kept is not None and kept.task == task and kept.passes_left > 0:
+        kept.passes_left -= 1
+        return kept
+    kept = _reckon(plan, queue.shape.needs, task, not_before)
+    if kept is not None:
+        kept.passes_left = len(plan.state.running) // LOOK_AGAIN
+    plan.memory[key] = kept
+    return kept
+
+
+def kept_for(plan: Plan) -> int | None:
+    """For which task room was kept in the last pass."""
+    kept: Kept | None = plan.memory.get(("kept", _room_number(plan)))
+    return None if kept is None else kept.task
+
+
+def let_go(plan: Plan) -> None:
+    """Keep no room any more."""
+    plan.memory.pop(("kept", _room_number(plan)), None)
+
+
+def decides_the_end(plan: Plan, queue: ReadyQueue) -> bool:
+    """Whether the head of the queue begins a chain that is long against the time that all cores need for what is left."""
+    rank = -queue.heap[0][0]
+    key = ("work left", _room_number(plan))
+    known: tuple[int, float] | None = plan.memory.get(key)
+    study = queue.shape.study
+    if known is None or known[0] <= 0:
+        cores = _cores(plan)
+        known = (len(plan.state.running) // LOOK_AGAIN, _work_left(plan, study) / cores if cores else inf)
+    else:
+        known = (known[0] - 1, known[1])
+    plan.memory[key] = known
+    return rank > CRITICAL * known[1]
+
+
+def _room_number(plan: Plan) -> int:
+    return -1 if plan.partition is None else plan.partition.number
+
+
+def _cores(plan: Plan) -> int:
+    key = ("cores", _room_number(plan))
+    room = plan.room
+    known: tuple[object, int] | None = plan.memory.get(key)
+    version = (plan.state.feasibility_version, room.alive)
+    if known is None or known[0] != version:
+        known = (version, sum(room.nodes[index].cores for index in indexes(room.alive)))
+        plan.memory[key] = known
+    return known[1]
+
+
+def _work_left(plan: Plan, study: int) -> float:
+    """Core seconds that the study needs yet, in the estimates by which its tasks are ranked."""
+    state = plan.state
+    total = 0.0
+    for step, mean in _means(plan, study).items():
+        counts = state.counts[step]
+        unstarted = counts[Phase.WAITING] + counts[Phase.READY]
+        running = counts[Phase.LAUNCHED] + counts[Phase.RUNNING]
+        total += (unstarted + running / 2) * mean * state.steps[step].needs.area
+    return total
+
+
+def _means(plan: Plan, study: int) -> dict[int, float]:
+    """The mean estimate of the study's tasks by step; where there is none what stands for it in the ranks."""
+    state = plan.state
+    key = ("means", study)
+    version = (state.studies[study].known, len(state.steps))
+    known: tuple[object, dict[int, float]] | None = plan.memory.get(key)
+    if known is None or known[0] != version:
+        told: dict[int, float] = {}
+        unknown: dict[int, int] = {}
+        count: dict[int, int] = {}
+        for number in state.studies[study].tasks:
+            row = state.tasks[number]
+            count[row.step] = count.get(row.step, 0) + 1
+            told[row.step] = told.get(row.step, 0.0) + row.estimate_s
+            if not row.estimate_s:
+                unknown[row.step] = unknown.get(row.step, 0) + 1
+        estimated = sum(count.values()) - sum(unknown.values())
+        usual = sum(told.values()) / estimated if estimated else 1.0
+        means = {step: (told[step] + unknown.get(step, 0) * usual) / n for step, n in count.items()}
+        known = plan.memory[key] = (version, means)
+    return known[1]
+
+
+def _able(plan: Plan, needs: Needs) -> int:
+    key = ("able", _room_number(plan), needs)
+    version = (plan.state.feasibility_version, plan.room.alive)
+    known: tuple[object, int] | None = plan.memory.get(key)
+    if known is None or known[0] != version:
+        known = plan.memory[key] = (version, plan.room.could_ever_hold(needs))
+    return known[1]
+
+
+def _reckon(plan: Plan, needs: Needs, task: int, not_before: float) -> Kept | None:
+    state = plan.state
+    room = plan.room
+    able = _able(plan, needs)
+    fitting = 0
+    for found in room.by_cores[needs.cores :]:
+        fitting |= found
+    fitting &= able
+    if needs.whole_nodes:
+        fitting &= room.untouched
+    ends = {index: _ends(plan, index) for index in indexes(able) if index in state.running_on}
+    missing = needs.nodes - fitting.bit_count()
+    shadow = max(state.now, not_before)
+    if missing > 0:
+        times = sorted(_time_of(room, index, needs, ends.get(index, [])) for index in indexes(able & ~fitting))
+        if len(times) < missing or times[missing - 1] == inf:
+            return None
+        shadow = max(shadow, times[missing - 1])
+    nodes = 0
+    spare_cores: dict[int, int] = {}
+    for index in indexes(able):
+        free = room.free_cores[index].bit_count() + sum(cores for end, cores in ends.get(index, ()) if end <= shadow)
+        spare = free - _needed(room, index, needs)
+        if spare >= 0:
+            nodes |= 1 << index
+            spare_cores[spare] = spare_cores.get(spare, 0) | 1 << index
+    return Kept(task, shadow, nodes, nodes.bit_count() - needs.nodes, spare_cores)
+
+
+def _needed(room: Room, index: int, needs: Needs) -> int:
+    return room.nodes[index].cores if needs.whole_nodes else needs.cores
+
+
+def _ends(plan: Plan, index: int) -> list[tuple[float, int]]:
+    """When what runs on the node in this room is expected to end, and how many cores each gives back; soonest first."""
+    state = plan.state
+    number = _room_number(plan)
+    found = []
+    for task in state.running_on[index]:
+        launch = state.running[task]
+        if launch.partition == number and not state.stands_in_line(task):
+            end = expected_end(state.now, state.launched_at[task], expected_s(state, task))
+            found.append((min(end, _NEVER), _needed(plan.room, index, state.step_of(task).needs)))
+    found.sort()
+    return found
+
+
+def _time_of(room: Room, index: int, needs: Needs, ends: list[tuple[float, int]]) -> float:
+    """When the node is expected to have room for a share of `needs`; infinite when it never has."""
+    free = room.free_cores[index].bit_count()
+    for end, cores in ends:
+        free += cores
+        if free >= _needed(room, index, needs):
+            return end
+    return inf
