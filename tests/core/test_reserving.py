@@ -109,11 +109,9 @@ def test_an_unknown_duration_counts_as_one_that_ends_after_the_shadow() -> None:
     assert story.phases()["unknown"] == "ready"
 
 
-def test_what_runs_with_an_unknown_end_is_still_waited_for() -> None:
+def test_where_nobody_can_foresee_when_the_wide_task_fits_a_single_study_keeps_no_room() -> None:
     story = Story(job("first", priority=2), job("wide", cores=2, priority=1), job("other"), on=[node("n0", 2)])
-    assert story.launches() == ["first"]
-    story.end("first")
-    assert story.launches() == ["wide"]
+    assert story.launches() == ["first", "other"]
 
 
 def test_a_task_that_outlives_its_estimate_moves_the_shadow_but_the_wide_one_keeps_its_place() -> None:

@@ -135,8 +135,8 @@ def test_a_study_that_was_idle_for_an_hour_has_hoarded_nothing_and_owes_nothing(
     story.happens(TimePassed(3600.0))
     shares: Shares = story.decider._memory["shares"]
     shares.observe(story.state)
-    assert shares.key(story.state, 1)[0] < 1e-9
-    assert shares.key(story.state, 1)[0] == pytest.approx(shares.key(story.state, 2)[0])
+    assert shares.key(story.state, 1) < 1e-9
+    assert shares.key(story.state, 1) == pytest.approx(shares.key(story.state, 2))
 
 
 def test_what_a_study_had_fades() -> None:
@@ -147,14 +147,14 @@ def test_what_a_study_had_fades() -> None:
     shares.observe(story.state)
     shares.settle(story.state)
     held = story.state.studies[0].slots
-    assert shares.key(story.state, 0)[0] == 2 * held
+    assert shares.key(story.state, 0) == 2 * held
     for name in [story.name(task) for task in list(story.state.running)]:
         done(story, name, story.state.now)
     shares.observe(story.state)
     shares.settle(story.state)
     story.happens(TimePassed(story.state.now + DECAY_S))
     shares.observe(story.state)
-    assert shares.key(story.state, 0)[0] == pytest.approx(held / 2.718281828)
+    assert shares.key(story.state, 0) == pytest.approx(held / 2.718281828)
 
 
 def test_a_study_is_charged_for_the_idle_cores_of_its_partitions() -> None:
@@ -167,7 +167,7 @@ def test_a_study_is_charged_for_the_idle_cores_of_its_partitions() -> None:
     shares.observe(story.state)
     held = sum(n.cores for p in story.state.partitions.living.values() for n in p.room.nodes.values())
     assert held == 2
-    assert shares.key(story.state, number)[0] == 2 * (story.state.studies[number].slots + held)
+    assert shares.key(story.state, number) == 2 * (story.state.studies[number].slots + held)
 
 
 def test_a_study_that_is_over_competes_no_more() -> None:
@@ -177,6 +177,12 @@ def test_a_study_that_is_over_competes_no_more() -> None:
     story.happens(StudyOver(story._next(), 0))
     assert story.launches() == ["b0", "b1"]
     assert "shares" not in story.decider._memory
+
+
+def test_of_equals_the_study_with_the_more_urgent_task_goes_first() -> None:
+    story = Story(job("a0"), on=nodes(1))
+    enter(story, "b", job("b0"), job("b1", "b0"))
+    assert story.launches() == ["b0"]
 
 
 def test_of_equals_the_study_that_came_first_goes_first() -> None:
@@ -203,6 +209,16 @@ def test_a_gang_as_wide_as_the_machine_starts_behind_an_endless_stream() -> None
     for i in range(4):
         assert story.launches() == []
         assert reserved(story) in (None, "gang")
+        story.end(f"a{i}")
+    assert story.launches() == ["gang"]
+
+
+def test_a_gang_starts_behind_a_stream_of_which_nobody_knows_how_long_its_tasks_take() -> None:
+    story = Story(*flood("a", 100), on=[node("n0", 4)])
+    story.launches()
+    enter(story, "b", job("gang", cores=4))
+    for i in range(4):
+        assert story.launches() == []
         story.end(f"a{i}")
     assert story.launches() == ["gang"]
 

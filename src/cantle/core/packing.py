@@ -63,8 +63,7 @@ def _most_urgent_first(plan: Plan, places_for: PlacesFor) -> Iterator[Decision]:
     for queue in plan.by_urgency():
         if room.full:
             return
-        task = queue.head()
-        assert task is not None
+        task = queue.heap[0][1]
         places = None
         if plan.may_launch(queue):
             if kept is not None:
@@ -95,7 +94,8 @@ def _meanwhile(plan: Plan, queue: ReadyQueue, kept: Kept, places_for: PlacesFor)
 def _room_to_keep(plan: Plan, queue: ReadyQueue, task: int) -> Kept | None:
     from cantle.core.reserving import decides_the_end, kept_before
 
-    return kept_before(plan, queue, task) if decides_the_end(plan, queue) else None
+    kept = kept_before(plan, queue, task) if decides_the_end(plan, queue) else None
+    return kept if kept is not None and kept.foreseen else None
 
 
 def find_places(room: Room, needs: Needs) -> tuple[Place, ...] | None:

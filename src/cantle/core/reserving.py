@@ -7,7 +7,7 @@ that will have the cores by then, all but as many as it needs are spare. Where d
 no other task of the shape, a task counts as one that ends after the shadow.
 
 Within one study room is kept only for what decides when the study ends: a task whose chain is long against the work that is
-left. For others it does not pay, since holding room free idles it.
+left, and only when it can be foreseen how long. For others it does not pay, since room that is held free idles.
 """
 
 from __future__ import annotations
@@ -49,6 +49,11 @@ class Kept:
         self.spare_cores = spare_cores
         """Nodes, as bits, by how many cores they have to spare."""
         self.passes_left = 0
+
+    @property
+    def foreseen(self) -> bool:
+        """Whether anybody can tell when the task will fit."""
+        return self.shadow < _NEVER
 
     def places(self, plan: Plan, task: int, places_for: PlacesFor) -> tuple[Place, ...] | None:
         """Where another task may start now without being in the way, None when nowhere."""

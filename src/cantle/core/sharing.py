@@ -55,11 +55,11 @@ class Shares:
         """The pass is over."""
         self._held = {number: self._has(state, number) for number in self.live}
 
-    def key(self, state: State, number: int) -> tuple[float, int]:
-        """What studies are compared by, cores: the least goes first, of equals the one that came first."""
+    def key(self, state: State, number: int) -> float:
+        """What studies are compared by, cores: the least goes first."""
         added = state.studies[number].added
-        share = added.weight * 2.0**added.priority
-        return ((self._has(state, number) + self._mean.get(number, 0.0)) / share, number)
+        share: float = added.weight * 2.0**added.priority
+        return (self._has(state, number) + self._mean.get(number, 0.0)) / share
 
     def _has(self, state: State, number: int) -> int:
         return state.studies[number].slots + self._idle.get(number, 0)
@@ -81,7 +81,7 @@ def compete(plan: Plan) -> bool:
 
 
 def fairly(plan: Plan, places_for: PlacesFor) -> Iterator[Decision]:
-    """One task at a time of the study that has least: the most urgent one of its tasks that fits."""
+    """One task at a time of the study that has least, of equals the one with the most urgent task: its first that fits."""
     state = plan.state
     shares: Shares = plan.memory.setdefault("shares", Shares())
     shares.observe(state)
@@ -109,10 +109,10 @@ def _pass(plan: Plan, places_for: PlacesFor, shares: Shares) -> Iterator[Decisio
     for mine in heads.values():
         heapify(mine)
     kept = _kept(plan, holder) if holder is not None else _kept_for_coming(plan, shares, heads)
-    least = [(shares.key(state, study), study) for study in heads]
+    least = [(shares.key(state, study), mine[0][0], study) for study, mine in heads.items()]
     heapify(least)
     while least and not room.full:
-        study = heappop(least)[1]
+        study = heappop(least)[2]
         mine = heads[study]
         while mine:
             number = mine[0][1]
@@ -136,7 +136,8 @@ def _pass(plan: Plan, places_for: PlacesFor, shares: Shares) -> Iterator[Decisio
                 heappop(mine)
             else:
                 heapreplace(mine, (queue.key(), number))
-            heappush(least, (shares.key(state, study), study))
+            if mine:
+                heappush(least, (shares.key(state, study), mine[0][0], study))
             break
 
 
@@ -167,7 +168,7 @@ def _kept_for_coming(plan: Plan, shares: Shares, ready: Container[int]) -> Kept 
     state = plan.state
     busy = [number for number in shares.live if state.studies[number].in_progress or number in ready]
     if plan.partition is None and busy:
-        study = min(busy, key=lambda number: shares.key(state, number))
+        study = min(busy, key=lambda number: (shares.key(state, number), number))
         for task in _next_wide(plan, study) if study not in ready else ():
             ready_at = _ready_at(state, task)
             if ready_at < inf:
