@@ -13,7 +13,7 @@ from runner_rig import eventually, is_alive
 from cantle.allocations.local import LocalAllocation
 from cantle.allocations.machine import look
 from cantle.errors import RequestError
-from cantle.model.records import NodesAwaited, NodesJoined
+from cantle.model.records import Event, NodesAwaited, NodesJoined
 from cantle.model.resources import Node
 from cantle.runtime.inbox import SelectInbox
 from cantle.testing import check_allocation
@@ -187,3 +187,22 @@ def test_runners_end_with_their_channels_and_hold_nothing_of_ours() -> None:
     assert not is_alive(two.pid)
     with pytest.raises(ChildProcessError):
         os.waitpid(two.pid, os.WNOHANG)
+
+
+def test_a_node_whose_runner_dies_again_and_again_is_brought_back_so_often_within_an_hour() -> None:
+    time = 0.0
+    events: list[Event] = []
+    inbox = SelectInbox()
+    inbox.now = lambda: time  # type: ignore[method-assign]
+    inbox.put = events.append  # type: ignore[method-assign]
+    node = Node("here", 1)
+    allocation = LocalAllocation(nodes=[node])
+    allocation.open(inbox)
+    events.clear()
+    back = []
+    for time in (0.0, 60.0, 120.0, 180.0, 240.0, 300.0, 3000.0, 3630.0, 3640.0):
+        allocation.lost(node)
+        back.append(any(isinstance(event, NodesJoined) for event in events))
+        events.clear()
+    inbox.close()
+    assert back == [True] * 5 + [False, False, True, False]

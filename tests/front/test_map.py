@@ -449,3 +449,10 @@ def test_nothing_heavy_is_imported_for_a_map() -> None:
     code = "import sys, cantle.readers.map; print(*sorted({'csv', 'yaml', 'json', 'subprocess', 'hashlib'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+def test_a_map_whose_numbers_are_whole_reads_again_as_the_same_study(tmp_path: Path) -> None:
+    study = build("echo {}", from_ranges(["1-3"]), walltime_s=60, estimate_s=2)
+    for name, content in study.keep.items():
+        (tmp_path / name).write_bytes(content)
+    assert MapReader().reopen(tmp_path).digest == study.digest

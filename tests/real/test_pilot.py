@@ -435,3 +435,14 @@ def test_a_pilot_that_is_told_to_end_by_the_system_stops_its_studies_in_order(he
     here.end()
     assert here.condition("s") == Condition.STOPPED
     assert here.jobs()["s-1"]["state"] == "stopped"
+
+
+def test_a_map_runs_in_a_pilot_as_well(here: Here) -> None:
+    here.does("up", "--cores", "2")
+    told = here.does("map", "--pilot", "default", "echo $CANTLE_TASK {}", "--range", "7-9", "-o", "out")
+    assert "map: all 3 tasks done" in told
+    here.does("map", "--pilot", "default", "echo $CANTLE_TASK {}", "--range", "7-9", "-o", "again", "-q")
+    assert here.does("logs", "again", "map.2") == "1 8\n"
+    assert "leave out --nodes" in here.does(
+        "map", "--pilot", "default", "true", "--nodes", "1x1", "--range", "1-2", code=1
+    )

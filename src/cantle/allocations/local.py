@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from cantle.allocations.groups import Group
 
 MOST_REVIVALS = 5
-"""So often the dead runner of a node is replaced. A task that kills its runners is stopped after three."""
+"""So often within an hour the dead runner of a node is replaced. A task that kills its runners is stopped after three."""
+_HOUR_S = 3600.0
 
 
 class LocalAllocation:
@@ -61,7 +62,8 @@ class LocalAllocation:
         self._ready: list[LocalChannel] = []
         self._open: list[LocalChannel] = []
         self._inbox: Inbox | None = None
-        self._revivals: dict[str, int] = {}
+        self._revivals: dict[str, list[float]] = {}
+        """When which node was brought back, in the last hour."""
         self.notes: list[str] = []
 
     def prepare(self, errand: Callable[[], None] | None = None) -> None:
@@ -94,9 +96,12 @@ class LocalAllocation:
 
     def lost(self, node: Node) -> None:
         """The machine is well, only a runner is gone: bring its node back, if that does not go on and on."""
-        revivals = self._revivals.get(node.name, 0)
-        if self._inbox is not None and revivals < MOST_REVIVALS:
-            self._revivals[node.name] = revivals + 1
+        if self._inbox is None:
+            return
+        now = self._inbox.now()
+        lately = self._revivals[node.name] = [t for t in self._revivals.get(node.name, ()) if now - t < _HOUR_S]
+        if len(lately) < MOST_REVIVALS:
+            lately.append(now)
             self._inbox.put(NodesAwaited(self._inbox.now(), 1))
             self._inbox.put(NodesJoined(self._inbox.now(), [node]))
 

@@ -13,6 +13,7 @@ from cantle.errors import RequestError
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
+    from cantle.model.study import Study
     from cantle.readers.values import Values
 
 
@@ -62,6 +63,7 @@ def _arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--name", default="map", help="what to call the step (default map)")
     parser.add_argument("-o", "--out", type=Path, metavar="DIR", help="directory of the run (default: NAME_date-time)")
     parser.add_argument("-y", "--yes", action="store_true", help="replace the run that stands in the output directory")
+    parser.add_argument("--pilot", default="", metavar="NAME", help="run in the pilot of that name (see `cantle up`)")
     limit_options(parser)
     machine_options(parser)
 
@@ -76,11 +78,24 @@ def _map(asked: Namespace) -> int:
         if not equals:
             raise RequestError(f"--env {variable!r} is not NAME=VALUE")
         env[name] = value
+    if asked.pilot:
+        from cantle.cli.submitting import run_in_pilot
+
+        return run_in_pilot(asked, lambda: (_study(asked, env), "map", ""))
     machine = this_machine(asked)
 
+    from cantle.runtime.conducting import begin
+
+    study = _study(asked, env)
+    layout = fresh_directory(asked.out, Path.cwd(), study.name, asked.yes)
+    limits = limits_of(study, asked.throttle, asked.rlimit, asked.fail_fast)
+    return conduct(begin(study, layout, "map", limits, argv=sys.argv), machine, asked)
+
+
+def _study(asked: Namespace, env: dict[str, str | None]) -> Study:
+    """The study that the command and its values make; its warnings are told."""
     from cantle.model.resources import Needs
     from cantle.readers.map import build
-    from cantle.runtime.conducting import begin
 
     values, source = _values(asked)
     study = build(
@@ -98,9 +113,7 @@ def _map(asked: Namespace) -> int:
         say(f"cantle: warning: {warning}")
     if not study.tasks:
         say(f"cantle: warning: {source} gave no values, so there is nothing to run")
-    layout = fresh_directory(asked.out, Path.cwd(), study.name, asked.yes)
-    limits = limits_of(study, asked.throttle, asked.rlimit, asked.fail_fast)
-    return conduct(begin(study, layout, "map", limits, argv=sys.argv), machine, asked)
+    return study
 
 
 def _values(asked: Namespace) -> tuple[Values, str]:

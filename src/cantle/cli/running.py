@@ -85,7 +85,7 @@ def _run(asked: Namespace) -> int:
     if asked.pilot and not (asked.dry or asked.no):
         from cantle.cli.submitting import run_in_pilot
 
-        return run_in_pilot(asked)
+        return run_in_pilot(asked, lambda: read_study(asked, dry=False))
     machine = None
     if not (asked.dry or asked.no):
         errand = None

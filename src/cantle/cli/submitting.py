@@ -12,9 +12,14 @@ from cantle.cli.running import read_study, study_arguments
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+    from collections.abc import Callable
+    from typing import TypeAlias
 
+    from cantle.model.study import Study
     from cantle.runtime.pilot.submission import Submission
     from cantle.store.layout import Layout
+
+    Read: TypeAlias = Callable[[], tuple[Study, str, str]]
 
 
 def _arguments(parser: ArgumentParser) -> None:
@@ -52,7 +57,7 @@ def _arguments(parser: ArgumentParser) -> None:
 def _submit(asked: Namespace) -> int:
     from cantle.cli.following import follow
 
-    name, layout, where = submit(asked)
+    name, layout, where = submit(asked, lambda: read_study(asked, dry=False))
     if asked.as_json:
         import msgspec
 
@@ -66,8 +71,8 @@ def _submit(asked: Namespace) -> int:
     return follow(layout.directory, asked, where) if asked.follow else 0
 
 
-def run_in_pilot(asked: Namespace) -> int:
-    """Submit and follow: `cantle run --pilot`."""
+def run_in_pilot(asked: Namespace, read: Read) -> int:
+    """Submit and follow: `cantle run --pilot`, `cantle map --pilot`."""
     from cantle.cli.following import follow
 
     given = [
@@ -84,14 +89,14 @@ def run_in_pilot(asked: Namespace) -> int:
     if given:
         raise wrong(f"with --pilot the machine is the pilot's: leave out {', '.join(given)}, or give it to `cantle up`")
     asked.priority, asked.weight = 0.0, 1.0
-    name, layout, where = submit(asked)
+    name, layout, where = submit(asked, read)
     if not (asked.as_json or asked.quiet):
         say(f"cantle: {name} is in {where}; its directory is {layout.directory}")
     return follow(layout.directory, asked, where)
 
 
-def submit(asked: Namespace) -> tuple[str, Layout, str]:
-    """Hand the study over. What it is called there, its directory, and who has it now, in words.
+def submit(asked: Namespace, read: Read) -> tuple[str, Layout, str]:
+    """Hand over the study that `read` gives. What it is called there, its directory, and who has it now, in words.
 
     Everything is checked here, before the pilot hears of it. Raises CantleError; then no trace of the study is left.
     """
@@ -101,7 +106,7 @@ def submit(asked: Namespace) -> tuple[str, Layout, str]:
     pilot = address.directory_of(asked.pilot)
     where = f"the pilot {asked.pilot}"
     visiting.ask(pilot, asked.pilot, messages.Jobs())  # whether it is up, before anything is read or written
-    study, reader, options = read_study(asked, dry=False)
+    study, reader, options = read()
     limits = limits_of(study, asked.throttle, asked.rlimit, asked.fail_fast)
     layout = fresh_directory(asked.out, Path(study.output_parent or Path.cwd()), study.name, asked.yes).create()
     directory = str(layout.directory)
@@ -122,6 +127,7 @@ def submit(asked: Namespace) -> tuple[str, Layout, str]:
                 limits=limits,
                 priority=asked.priority,
                 weight=asked.weight,
+                slicing=study.slicing,
                 env=_environment(),
                 sent=_now(),
             ),

@@ -84,8 +84,8 @@ def build(
         fields=values.fields,
         directory=check_text(str(Path(directory or Path.cwd()).absolute()), "the name of the current directory"),
         shell=shell or ("/bin/bash" if os.access("/bin/bash", os.X_OK) else "/bin/sh"),
-        step=Step(name, needs or Needs(), retries=retries, walltime_s=walltime_s),
-        estimate_s=estimate_s,
+        step=Step(name, needs or Needs(), retries=retries, walltime_s=float(walltime_s)),
+        estimate_s=float(estimate_s),  # a whole number would be kept as one, and read again as another text
         env=dict(env or {}),
         source=source,
     )

@@ -68,7 +68,7 @@ class Entry:
         assert self.study is not None
         sent = self.submission
         added = study_added(self.study, str(self.layout.directory), sent.limits, sent.reader, sent.options, time())
-        return replace(added, priority=sent.priority, weight=sent.weight)
+        return replace(added, priority=sent.priority, weight=sent.weight, slicing=sent.slicing)
 
     def tasks(self, state: State) -> Iterator[AnyRecord]:
         """The records of the tasks that the state does not know yet, some at a time. Each must be applied before the next."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from cantle.errors import MachineError, RequestError
-from cantle.model.study import Limits
+from cantle.model.study import Limits, Slicing
 from cantle.store.failures import in_words
 from cantle.store.layout import SUBMISSION, Layout
 
@@ -22,7 +22,8 @@ class Submission(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     `pilot` is the pilot's directory, `number` the study's number there (-1: not taken in yet). `reader` and `options` tell how
     it was read, `digest` and `tasks` what came of it. `env` is what its tasks inherit. `weight` is its part of the nodes
-    beside other studies', `priority` is added to that of each of its steps. `sent` in seconds since the epoch.
+    beside other studies', `priority` is added to that of each of its steps, `slicing` as it
+    was asked for. `sent` in seconds since the epoch.
     """
 
     pilot: str
@@ -38,6 +39,7 @@ class Submission(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     env: dict[bytes, bytes] = {}
     sent: float = 0.0
     number: int = -1
+    slicing: Slicing | None = None
 
 
 def put(layout: Layout, submission: Submission) -> None:
