@@ -190,17 +190,17 @@ def test_runners_end_with_their_channels_and_hold_nothing_of_ours() -> None:
 
 
 def test_a_node_whose_runner_dies_again_and_again_is_brought_back_so_often_within_an_hour() -> None:
-    time = 0.0
+    clock = [0.0]
     events: list[Event] = []
     inbox = SelectInbox()
-    inbox.now = lambda: time  # type: ignore[method-assign]
+    inbox.now = lambda: clock[0]  # type: ignore[method-assign]
     inbox.put = events.append  # type: ignore[method-assign]
     node = Node("here", 1)
     allocation = LocalAllocation(nodes=[node])
     allocation.open(inbox)
     events.clear()
     back = []
-    for time in (0.0, 60.0, 120.0, 180.0, 240.0, 300.0, 3000.0, 3630.0, 3640.0):
+    for clock[0] in (0.0, 60.0, 120.0, 180.0, 240.0, 300.0, 3000.0, 3630.0, 3640.0):
         allocation.lost(node)
         back.append(any(isinstance(event, NodesJoined) for event in events))
         events.clear()
