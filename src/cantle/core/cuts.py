@@ -90,6 +90,20 @@ class Cuts:
             masks.append(mask)
         return tuple(masks)
 
+    def could_hold(self, slice_: int, more: Mapping[int, int]) -> bool:
+        """Whether a copy could have an element if these cores (node -> mask) were free as well. Costs by nodes."""
+        width = self.slices[slice_].width
+        free_cores, all_nodes = self.nodes.free_cores, self.nodes.nodes
+        enough = 0
+        for position, node in enumerate(self.order(slice_)):
+            if position % width == 0:
+                enough = 0
+            free = free_cores[node] | more.get(node, 0)
+            enough += free.bit_count() >= self.share(slice_, all_nodes[node].cores)
+            if enough == width:
+                return True
+        return False
+
     def _order(self, slice_: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The nodes, and the different numbers of cores that they have."""
         alive = self.nodes.alive

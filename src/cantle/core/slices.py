@@ -102,18 +102,7 @@ class Ledger:
 
     def could_be(self, slice_: int) -> bool:
         """Whether an inactive copy could have an element if all elements gave their cores back. Costs by nodes."""
-        if not self._inactive[slice_]:
-            return False
-        cuts, width = self.cuts, self.slices[slice_].width
-        enough = 0
-        for position, node in enumerate(cuts.order(slice_)):
-            if position % width == 0:
-                enough = 0
-            free = cuts.nodes.free_cores[node] | self.ours.get(node, 0)
-            enough += free.bit_count() >= cuts.share(slice_, cuts.nodes.nodes[node].cores)
-            if enough == width:
-                return True
-        return False
+        return bool(self._inactive[slice_]) and self.cuts.could_hold(slice_, self.ours)
 
     # What changes it
 

@@ -128,7 +128,8 @@ def _mismatch(slicing: Slicing, step: Step) -> tuple[str, str]:
     missing = [width for width in wanted if width not in there]
     if not missing:
         return "", ""
-    what = f"no slice has elements of {_listed(missing, 'or')} nodes: there are {_listed(sorted(there), 'and')}"
+    noun = "node" if missing == [1] else "nodes"
+    what = f"no slice has elements of {_listed(missing, 'or')} {noun}: there are {_listed(sorted(there), 'and')}"
     return (what, "") if len(missing) == len(wanted) else ("", what)
 
 
