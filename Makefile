@@ -18,6 +18,7 @@ demo: $(VENV)/ready-run   ## run a study with real work, in parallel, and show i
 	$(BIN)/cantle run examples/lulesh-like/study.yaml -o $(OUT)
 	@echo && cat $(OUT)/report/report.txt
 	@echo && echo "All of it lies in $(OUT). Look around: $(BIN)/cantle status $(OUT)"
+	@$(BIN)/cantle report $(OUT)
 
 test: check   ## check, then all tests (PYTEST_ARGS="-k map" for some; CANTLE_NO_SKIP=1: a skipped test fails)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import msgspec
 import pytest
 from rundirs import cantle, records_of, write_run
 
+from cantle.cli.planning import _sliced
 from cantle.core.idleness import Reason
 from cantle.core.packing import best_fit, spread
 from cantle.core.state import State
@@ -28,7 +30,7 @@ from cantle.model.records import (
     TimePassed,
 )
 from cantle.model.resources import Needs, Node, Place, Slots
-from cantle.model.study import Limits, PartitionWish, Step, Study, Task
+from cantle.model.study import Limits, PartitionWish, Slice, Slicing, Step, Study, Task
 from cantle.report.durations import Experience, durations_of, experience_of
 from cantle.report.happened import happened_in
 from cantle.report.idling import idle_rows, idle_stretches
@@ -457,6 +459,17 @@ def test_the_widths_that_are_chosen_are_told_by_step() -> None:
 def test_neither_a_study_nor_a_run_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert cantle("plan") == 1
     assert "name a study, or an earlier run with --from RUN" in capsys.readouterr().err
+
+
+def test_slices_of_an_earlier_run_may_be_overruled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = earlier(tmp_path / "run")
+    study_of_run = happened_in(run).study()
+    asked = Namespace(slices="2 x 1 / 2", max_active=2, streams=None, run=run)
+    assert _sliced(study_of_run, asked).slicing == Slicing((Slice(1, 2, 2),), max_active=2)
+    assert cantle("plan", "--from", run, "--slices", "3 by 4") == 1
+    assert "--slices: '3 by 4' is no slice" in capsys.readouterr().err
+    assert cantle("plan", "--from", run, "--max-active", 2) == 1
+    assert "there are no slices to bound" in capsys.readouterr().err
 
 
 def test_a_directory_without_a_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ from cantle.cli.command import Command, amount, at_least, wrong
 from cantle.cli.foreseeing import cores_here, read_dry, reading_options
 from cantle.cli.machine import limit_options, limits_of
 from cantle.cli.reporting import need_charts, write_page
+from cantle.cli.slicing import slicing_asked, slicing_options
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -69,6 +70,7 @@ def _plan_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--finish-by", type=amount("duration_s"), metavar="TIME", help="recommend what ends within this time, as in 8h"
     )
+    slicing_options(parser)
     limit_options(parser)
     reading_options(parser)
     told = parser.add_argument_group("what is told")
@@ -90,10 +92,10 @@ def _plan(asked: Namespace) -> int:
     packers = [(name, find("packers", name)) for name in asked.packer or ["best-fit"]]
     before = happened_in(asked.run) if asked.run else None
     if asked.file is not None:
-        study = read_dry(asked.file, asked, scale=asked.scale)
+        study = read_dry(asked.file, asked, scale=asked.scale, slicing=slicing_asked(asked))
     else:
         assert before is not None
-        study = before.study()
+        study = _sliced(before.study(), asked)
     durations = durations_of(study, asked.default_estimate, experience_of(before.timeline) if before else None)
     limits = limits_of(study, asked.throttle, asked.rlimit, asked.fail_fast)
     variants = foresee(study, durations, limits, _groups(asked, study, durations, before), packers)
@@ -113,6 +115,17 @@ def _plan(asked: Namespace) -> int:
         for line in page(study.name, variants, durations, asked.default_estimate, advice):
             print(line)
     return 0 if advice.variant is not None else 2
+
+
+def _sliced(study: Study, asked: Namespace) -> Study:
+    """The earlier run's study, with its nodes sliced as the options say. Raises StudyError when that cannot be."""
+    from cantle.readers.findings import Findings
+    from cantle.readers.slicing import overruled
+
+    findings = Findings(str(asked.run))
+    study.slicing = overruled(study.slicing, slicing_asked(asked), findings)
+    findings.raise_if_wrong()
+    return study
 
 
 def _groups(
@@ -151,5 +164,6 @@ Exit status: 0 when a variant can be recommended, 2 otherwise, 1 when the study 
   cantle plan study.yaml --nodes 10x8,20x8,2x64+10x8    a comma parts variants, a plus joins sorts of nodes
   cantle plan study.yaml --nodes 10,20,40 --finish-by 8h
   cantle plan --from RUN --nodes 4x8,8x8 --packer best-fit --packer spread
+  cantle plan --from RUN --nodes 400x8 --slices '3 x 100, 2 x 50' --max-active 4
   cantle plan study.yaml --from RUN --html plan.html    with the durations of an earlier run, as a page""",
 )

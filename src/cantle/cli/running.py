@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from cantle.cli.command import Command, at_least
 from cantle.cli.machine import conduct, fresh_directory, limit_options, limits_of, machine_options, say, this_machine
+from cantle.cli.slicing import slicing_asked, slicing_options
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -50,19 +51,7 @@ def study_arguments(parser: ArgumentParser) -> None:
         "--scale", type=at_least(0, float), default=1.0, metavar="X", help="recorded durations (WfFormat) times X"
     )
     reading.add_argument("--spin", action="store_true", help="replay recorded durations as busy loops, not as sleeps")
-    slicing = parser.add_argument_group("how the nodes are sliced, for steps on several of them")
-    slicing.add_argument(
-        "--slices",
-        default="",
-        metavar="SLICES",
-        help="copies x nodes [/ cores], as in '3 x 400, 2 x 100 / 2', or a YAML file",
-    )
-    slicing.add_argument(
-        "--max-active", type=at_least(1), metavar="N", help="at most N copies of slices active at once"
-    )
-    slicing.add_argument(
-        "--streams", type=at_least(1), metavar="S", help="streams of each step that says `streams: true`"
-    )
+    slicing_options(parser)
 
 
 def _arguments(parser: ArgumentParser) -> None:
@@ -119,11 +108,6 @@ def read_study(asked: Namespace, dry: bool) -> tuple[Study, str, str]:
     from cantle.plugins import reader_for
     from cantle.readers.base import ReadOptions
 
-    slicing = None
-    if asked.slices or asked.max_active or asked.streams:
-        from cantle.readers.slicing import asked_for
-
-        slicing = asked_for(asked.slices, asked.streams or 0, asked.max_active or 0)
     chosen = reader_for(asked.study_file, asked.reader)
     options = ReadOptions(
         pgen=str(asked.pgen.absolute()) if asked.pgen else "",
@@ -135,7 +119,7 @@ def read_study(asked: Namespace, dry: bool) -> tuple[Study, str, str]:
         spin=asked.spin,
         launcher=asked.launcher,
         dry=dry,
-        slicing=slicing,
+        slicing=slicing_asked(asked),
     )
     study: Study = chosen.read(asked.study_file, options)
     for warning in study.warnings:
