@@ -57,6 +57,7 @@ class Job(msgspec.Struct, frozen=True):
     walltime_s: float = 0.0
     partition: str = ""
     widths: tuple[int, ...] = ()
+    streams: int = 0
 
 
 def job(name: str, parents: str = "", after: str = "", **rest: Any) -> Job:
@@ -98,6 +99,7 @@ def study_records(
             priority=j.priority,
             partition=j.partition,
             widths=j.widths,
+            streams=j.streams,
         )
         index = steps.setdefault(step, len(steps))
         parents = tuple(numbers[p] for p in j.parents)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from runner_rig import a_long_sleep, eventually, is_alive, rig, running_with, shell
 
-from cantle.engines.process import await_runners, clear_leftovers, leftovers
+from cantle.engines.remains import await_runners, clear_leftovers, leftovers
 from cantle.errors import LockedError
 from cantle.model.records import TaskEnded
 

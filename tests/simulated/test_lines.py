@@ -47,6 +47,14 @@ def test_tasks_that_are_expected_to_be_long_never_stand_in_line() -> None:
     assert state.succeeded and not in_line(state)
 
 
+def test_tasks_with_streams_neither_stand_in_line_nor_have_one_behind_them() -> None:
+    jobs = [job(f"t{i}", streams=2 * (i % 10 == 0)) for i in range(300)]
+    state = told(Plot(jobs, [(0.0, [Node("n", 2)])], [INSTANT]))
+    lined_up = {r.task for r in in_line(state)} | {r.behind for r in in_line(state)}
+    assert state.succeeded and lined_up
+    assert not [number for number in lined_up if number is not None and state.step_of(number).streams]
+
+
 def test_nobody_waits_behind_a_task_that_turns_out_to_be_long() -> None:
     class Surprise(Plot, frozen=True):
         def fate(self, task: int, attempt: int) -> Fate:

@@ -286,7 +286,7 @@ def _remove(layout: Layout) -> None:
     """Remove an earlier run whose conductor has gone, once its runners have gone as well: they still write there."""
     from shutil import rmtree
 
-    from cantle.engines.process import await_runners, end_strays
+    from cantle.engines.remains import await_runners, end_strays
     from cantle.errors import MachineError
 
     await_runners(str(layout.nodes))

@@ -42,6 +42,8 @@ def let_short_tasks_stand_in_line(plan: Plan) -> Iterator[Decision]:
             task = queue.head()
             if task is None or state.tasks[task].estimate_s > MOMENT_S or not plan.may_launch(queue):
                 return
+            if state.step_of(task).streams:  # its processes have parts of the place each, and no line of their own
+                return
             yield plan.launch(task, on, "in line for a short task's place", owner)
             standing += 1
 
@@ -90,6 +92,7 @@ def _successor(state: State, queue: ReadyQueue, task: int) -> int | None:
             and state.phases[child] == Phase.WAITING
             and task in state.tasks[child].parents
             and state.queue_of(child) is queue
+            and not state.step_of(child).streams
             and state.tasks[child].estimate_s <= MOMENT_S
             and (found is None or state.ranks[child] > state.ranks[found])
             and not _could_not_be_started(state, child)

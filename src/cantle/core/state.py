@@ -445,7 +445,7 @@ class State:
                 room.take(place, needs)
             queue.slots += 1
             self.studies[queue.shape.study].slots += needs.cores * len(record.on)
-            if needs.nodes == 1 and not queue.shape.widths:
+            if needs.nodes == 1 and not queue.shape.widths and not self.steps[step].streams:
                 queue.short_lines[task] = None
         else:
             self._stand_in_line(task, ahead.task, queue)

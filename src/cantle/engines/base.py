@@ -15,6 +15,7 @@ from typing import Protocol, runtime_checkable
 from cantle.model.records import Launch, Stop
 from cantle.model.resources import Node
 from cantle.model.seams import Channel
+from cantle.model.streams import Streams
 from cantle.model.study import Command
 
 
@@ -34,8 +35,19 @@ class Engine(Protocol):
     def remove_node(self, index: int) -> None:
         """Use this node no more: end what still runs there, close its channel."""
 
-    def launch(self, launch: Launch, command: Command, walltime_s: float = 0.0, memory_mib: int = 0) -> None:
-        """Start the attempt on its places. It is ended when it passes its walltime or its memory (0: no bound)."""
+    def launch(
+        self,
+        launch: Launch,
+        command: Command,
+        walltime_s: float = 0.0,
+        memory_mib: int = 0,
+        streams: Streams | None = None,
+    ) -> None:
+        """Start the attempt on its places. It is ended when it passes its walltime or its memory (0: no bound).
+
+        With `streams` the command runs so many times, spread over the places: then the attempt starts with the first of
+        them, is done when all are, and ended when one fails. Otherwise it runs once, on the first place.
+        """
 
     def stop(self, stop: Stop) -> None:
         """End the attempt (TERM, grace, KILL; `at_once`: KILL); its `TaskEnded` bears the stop's outcome."""

@@ -1,28 +1,27 @@
 """How does a decision become a process on a node? It goes to that node's runner, and what the runner says becomes an event.
 
-Messages are gathered and sent once a turn, one frame a node. A task on several nodes is started on the first of them; what
-spreads it out from there is in its command.
+Messages are gathered and sent once a turn, one frame a node. A task on several nodes is started on the first of them, and
+what spreads it out from there is in its command; or it has streams (`cantle.engines.gangs`).
 """
 
 # Paths stay text: pathlib costs start-up time, and an object per path.
-# ruff: noqa: PTH103, PTH108, PTH118, PTH208
+# ruff: noqa: PTH103, PTH118
 
 from __future__ import annotations
 
 import os
-import signal
 import time
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from cantle.errors import LockedError
-from cantle.model.records import Launch, NodeLost, PartitionEnded, Stop, TaskEnded, TaskStarted
+from cantle.model.records import Launch, NodeLost, Outcome, PartitionEnded, Stop, TaskEnded, TaskStarted
 from cantle.model.resources import Node
 from cantle.model.seams import Channel, Inbox
 from cantle.model.study import Command
 from cantle.runner.frames import Frames, encode, frame
 from cantle.runner.messages import (
+    RUN,
     Ack,
     Base,
     BaseOver,
@@ -38,15 +37,14 @@ from cantle.runner.messages import (
     Started,
     Up,
 )
-from cantle.runner.spool import read_spool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cantle.engines.agents import Agents
+    from cantle.engines.gangs import Gangs
+    from cantle.model.streams import Streams
 
-_RUN = b"CANTLE_RUN"
-"""The variable that tells every process of a run which run that is: its directory."""
 _CLOSING_S = 5.0
 """How long `close` waits beyond the grace for what cannot be killed."""
 
@@ -54,10 +52,21 @@ _CLOSING_S = 5.0
 class _Link:
     """One node: the channel to its runner, what waits to be sent there, and what runs there."""
 
-    __slots__ = ("acknowledged", "bases", "channel", "frames", "name", "outgoing", "received", "running", "unsent")
+    __slots__ = (
+        "acknowledged",
+        "bases",
+        "channel",
+        "frames",
+        "kept",
+        "node",
+        "outgoing",
+        "received",
+        "running",
+        "unsent",
+    )
 
-    def __init__(self, name: str, channel: Channel) -> None:
-        self.name = name
+    def __init__(self, node: Node, channel: Channel) -> None:
+        self.node = node
         self.channel = channel
         self.frames: Frames[Up] = Frames(Up)
         self.outgoing: list[bytes] = []
@@ -65,6 +74,7 @@ class _Link:
         self.received = 0
         self.unsent: list[Key] = []
         self.acknowledged = 0
+        self.kept: tuple[int, ...] = ()
         self.bases: set[int] = set()
 
 
@@ -92,18 +102,19 @@ class ProcessEngine:
         self._directory = directory
         self._home = home
         inherited = os.environb if env is None else {os.fsencode(k): os.fsencode(v) for k, v in env.items()}
-        self._env = {**inherited, _RUN: os.fsencode(os.path.abspath(directory))}  # noqa: PTH100
+        self._env = {**inherited, RUN: os.fsencode(os.path.abspath(directory))}  # noqa: PTH100
         self._grace_s = grace_s
         self._hide_gpus = hide_gpus
         self._bases: dict[int, Base] = {}
         self._links: dict[int, _Link] = {}
         self._where: dict[Key, int] = {}
         self._agents: Agents | None = None
+        self._gangs: Gangs | None = None
         os.makedirs(os.path.join(directory, home), exist_ok=True)
 
     def add_node(self, index: int, node: Node, channel: Channel) -> None:
         """Work may be sent to this node from now on, through its runner's channel."""
-        link = _Link(node.name, channel)
+        link = _Link(node, channel)
         own = f"{self._home}/{index}"
         setup = Setup(
             directory=self._directory,
@@ -127,13 +138,15 @@ class ProcessEngine:
             self._send(index, link)
             if index in self._links:  # it may turn out to be gone while we send
                 self._forget(index, link)
+                if self._gangs is not None:
+                    self._gangs.node_gone(index)
 
     def open_base(self, number: int, directory: str, env: dict[bytes, bytes], hide_gpus: bool, first: int) -> None:
         """Commands with this `base` number start in a directory and environment of their own: another study's.
 
         Its tasks are told their numbers counted from `first`; packed output lies in its own `home` folder.
         """
-        env = {**env, _RUN: os.fsencode(os.path.abspath(directory))}  # noqa: PTH100
+        env = {**env, RUN: os.fsencode(os.path.abspath(directory))}  # noqa: PTH100
         os.makedirs(os.path.join(directory, self._home), exist_ok=True)
         self._bases[number] = Base(number, directory, env, hide_gpus, self._home, first)
 
@@ -172,13 +185,23 @@ class ProcessEngine:
             link.outgoing.append(encode(message))
         return link is not None
 
-    def launch(self, launch: Launch, command: Command, walltime_s: float = 0.0, memory_mib: int = 0) -> None:
+    def launch(
+        self,
+        launch: Launch,
+        command: Command,
+        walltime_s: float = 0.0,
+        memory_mib: int = 0,
+        streams: Streams | None = None,
+    ) -> None:
         """Start the attempt on its places. It is ended when it passes its walltime or its memory (0: no bound)."""
+        if streams is not None or len(launch.on) > 1:
+            self._launch_gang(launch, command, walltime_s, memory_mib, streams)
+            return
         place = launch.on[0]
         key = (launch.task, launch.attempt)
         link = self._links.get(place.node)
         if link is None:
-            self._unstartable(key, f"node {place.node} is not there any more")
+            self._not_there(key, place.node)
             return
         if command.base and command.base not in link.bases:
             self._introduce(link, place.node, command.base)
@@ -187,7 +210,7 @@ class ProcessEngine:
         try:
             link.outgoing.append(encode(start))
         except UnicodeEncodeError as error:
-            self._unstartable(key, f"its command holds text that is no valid Unicode: {error.object[:80]!a}")
+            self._unstartable(key, _no_text(error))
             return
         link.running.add(key)
         link.unsent.append(key)
@@ -196,20 +219,22 @@ class ProcessEngine:
     def stop(self, stop: Stop) -> None:
         """End the attempt (TERM, grace, KILL; `at_once`: KILL); its `TaskEnded` bears the stop's outcome."""
         key = (stop.task, stop.attempt)
-        index = self._where.get(key)
-        if index is not None:
-            grace_s = 0.0 if stop.at_once else -1.0
-            self._links[index].outgoing.append(encode(End(key, stop.outcome, stop.why, grace_s)))
+        grace_s = 0.0 if stop.at_once else -1.0
+        if self._gangs is None or not self._gangs.stop(key, stop.outcome, stop.why, grace_s):
+            self._end(key, stop.outcome, stop.why, grace_s)
 
     def written(self) -> None:
         """All events that the engine has put into the inbox so far are written down: runners may forget them."""
-        for link in self._links.values():
-            if link.received > link.acknowledged:
-                link.acknowledged = link.received
-                link.outgoing.append(encode(Ack(link.received)))
+        for index, link in self._links.items():
+            kept = () if self._gangs is None else self._gangs.kept.get(index, ())
+            if link.received > link.acknowledged or kept != link.kept:
+                link.acknowledged, link.kept = link.received, kept
+                link.outgoing.append(encode(Ack(link.received, kept)))
 
     def flush(self) -> None:
         """Send what has been gathered since the last flush."""
+        if self._gangs is not None:
+            self._gangs.tick()
         for index, link in list(self._links.items()):
             if link.outgoing or link.channel.backlog:
                 self._send(index, link)
@@ -221,14 +246,20 @@ class ProcessEngine:
                 for key in link.unsent:
                     link.running.discard(key)
                     self._where.pop(key, None)
+                    if self._gangs is not None:
+                        self._gangs.never_sent(key)
                 link.unsent.clear()
                 link.outgoing.clear()
-        for key, index in self._where.items():
-            self._links[index].outgoing.append(encode(End(key, "interrupted", "the run was closed")))
+        if self._gangs is not None:
+            self._gangs.stop_all("interrupted", "the run was closed")
+        for key in self._where:
+            self._end(key, "interrupted", "the run was closed", -1.0)
         self.flush()
         stop = time.monotonic() + self._grace_s + _CLOSING_S
         while self._where and (left := stop - time.monotonic()) > 0:
             self._wait(left)
+        if self._gangs is not None:
+            self._gangs.close()
         for index in list(self._links):
             self.remove_node(index)
 
@@ -281,10 +312,11 @@ class ProcessEngine:
                 if message.key in link.running:
                     link.running.discard(message.key)
                     del self._where[message.key]
-                    put(as_event(message))
+                    if self._gangs is None or not self._gangs.ended(message):
+                        put(as_event(message))
             elif type(message) is Started:
-                if message.key in link.running:
-                    put(TaskStarted(message.time, *message.key, message.pid))
+                if message.key in link.running and (self._gangs is None or not self._gangs.started(message)):
+                    put(TaskStarted(message.time, message.key[0], message.key[1], message.pid))
             elif type(message) is Held and self._agents is not None:
                 self._agents.heard(index, message.partition)
             elif type(message) is Leaving:
@@ -293,7 +325,11 @@ class ProcessEngine:
 
     def _lost(self, index: int, link: _Link, reason: str) -> None:
         self._forget(index, link)
-        self._inbox.put(NodeLost(self._inbox.now(), index, f"{link.name}: {reason}"))
+        event = NodeLost(self._inbox.now(), index, f"{link.node.name}: {reason}")
+        if self._gangs is None:
+            self._inbox.put(event)
+        else:
+            self._gangs.node_gone(index, event)
 
     def _forget(self, index: int, link: _Link) -> None:
         """The link is over, and with it what runs there."""
@@ -305,8 +341,62 @@ class ProcessEngine:
         if self._agents is not None:
             self._agents.node_gone(index)
 
+    def _launch_gang(
+        self, launch: Launch, command: Command, walltime_s: float, memory_mib: int, streams: Streams | None
+    ) -> None:
+        """Start an attempt of several parts, or on several nodes: all of it or nothing."""
+        if self._gangs is None:
+            from cantle.engines.gangs import Gangs
+
+            self._gangs = Gangs(self._end, self._inbox.put)
+        key = (launch.task, launch.attempt)
+        for place in launch.on:
+            if place.node not in self._links:
+                self._not_there(key, place.node)
+                return
+        nodes = [self._links[place.node].node for place in launch.on]
+        base = self._bases.get(command.base)
+        directory = base.directory if base is not None else self._directory
+        try:
+            encode(command)
+            starts = self._gangs.add(launch, command, nodes, streams, walltime_s, memory_mib, directory)
+        except UnicodeEncodeError as error:
+            self._unstartable(key, _no_text(error))
+            return
+        except ValueError as error:
+            self._unstartable(key, str(error))
+            return
+        for node, start in starts:
+            self._post(node, start)
+
+    def _post(self, node: int, start: Start) -> None:
+        """Let the start go to the node's runner with all else of this turn."""
+        link = self._links[node]
+        base = start.command.base
+        if base and base not in link.bases:
+            self._introduce(link, node, base)
+        link.outgoing.append(encode(start))
+        link.running.add(start.key)
+        link.unsent.append(start.key)
+        self._where[start.key] = node
+
+    def _end(self, key: Key, outcome: Outcome, why: str, grace_s: float) -> None:
+        """Have a process ended, if it is still there."""
+        index = self._where.get(key)
+        if index is not None:
+            self._links[index].outgoing.append(encode(End(key, outcome, why, grace_s)))
+
+    def _not_there(self, key: Key, node: int) -> None:
+        """What was launched on a node that has gone meanwhile needs no answer if its loss is still to be told."""
+        if self._gangs is None or not self._gangs.is_held_back(node):
+            self._unstartable(key, f"node {node} is not there any more")
+
     def _unstartable(self, key: Key, why: str) -> None:
-        self._inbox.put(TaskEnded(self._inbox.now(), *key, "unstartable", detail=why))
+        self._inbox.put(TaskEnded(self._inbox.now(), key[0], key[1], "unstartable", detail=why))
+
+
+def _no_text(error: UnicodeEncodeError) -> str:
+    return f"its command holds text that is no valid Unicode: {error.object[:80]!a}"
 
 
 def as_event(ended: Ended) -> TaskEnded:
@@ -326,77 +416,3 @@ def as_event(ended: Ended) -> TaskEnded:
         ended.started,
         ended.pid,
     )
-
-
-def await_runners(home: str, timeout_s: float = 15.0) -> None:
-    """Wait until no runner of an earlier conductor is left. `home` is the engine's folder, absolute.
-
-    Raises LockedError when one still lives after the time, OSError when a lock file cannot be used.
-    """
-    import fcntl
-
-    stop = time.monotonic() + timeout_s
-    for name in _files(home, ".lock"):
-        fd = os.open(name, os.O_RDWR)
-        try:
-            while True:
-                try:
-                    fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except (BlockingIOError, PermissionError):
-                    if time.monotonic() > stop:
-                        raise LockedError(
-                            f"the runner of an earlier conductor still holds {name}: its tasks have not ended yet; "
-                            "try again in a moment"
-                        ) from None
-                    time.sleep(0.02)
-        finally:
-            os.close(fd)
-
-
-def end_strays(directory: str, timeout_s: float = 5.0) -> int:
-    """KILL what is left of a run's processes on this machine, and wait until it is gone. Returns how many there were.
-
-    There is something only when a runner was killed together with its conductor. For the holder of the run's lock.
-    """
-    from cantle.runner import processes
-
-    mark = (os.fsencode(os.path.abspath(directory)),)  # noqa: PTH100
-    ours = {os.getpid(), *processes.ancestors()}
-    found: set[int] = set()
-    stop = time.monotonic() + timeout_s
-    while time.monotonic() < stop:
-        left = [
-            pid
-            for name in os.listdir("/proc")
-            if name.isdigit() and (pid := int(name)) not in ours and processes.variables(pid, _RUN) == mark
-        ]
-        if not left:
-            break
-        for pid in left:
-            try:
-                os.kill(pid, signal.SIGKILL)
-                found.add(pid)
-            except OSError:  # it has gone, or is not ours to end
-                ours.add(pid)
-        time.sleep(0.02)
-    return len(found)
-
-
-def leftovers(home: str) -> list[TaskEnded]:
-    """Results that an earlier conductor did not write down, oldest first. Call `await_runners` before."""
-    found = [ended for name in _files(home, ".spool") for ended in read_spool(name)]
-    return sorted(map(as_event, found), key=lambda event: event.time)
-
-
-def clear_leftovers(home: str) -> None:
-    """The leftovers are in the journal now: remove their files."""
-    for name in _files(home, ".spool"):
-        os.unlink(name)
-
-
-def _files(home: str, end: str) -> list[str]:
-    try:
-        return sorted(f"{home}/{name}" for name in os.listdir(home) if name.endswith(end))
-    except FileNotFoundError:
-        return []

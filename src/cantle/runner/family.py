@@ -170,7 +170,10 @@ class Family:
         if marks is not None and marks[0] == self._mark and marks[1].isdigit() and marks[2].isdigit():
             first = (processes.variables(pid, b"CANTLE_FIRST") or (b"0",))[0]
             first = first if first.isdigit() else b"0"
-            owner = self.by_key.get((int(first) + int(marks[1]), int(marks[2])))
+            key = (int(first) + int(marks[1]), int(marks[2]))
+            owner = self.by_key.get(key)
+            if owner is None and (part := processes.variables(pid, b"CANTLE_STREAM", b"CANTLE_STREAMS")) is not None:
+                owner = self.by_key.get((*key, *(int(number) for number in part if number.isdigit())))
             return owner if owner is not None else frozenset()
         return frozenset(self.leaders.values())
 

@@ -160,8 +160,12 @@ class Keeper:
         if type(message) is Start:
             self._start(message)
         elif type(message) is Ack:
+            kept = []
             while self._unwritten and self._unwritten[0].number <= message.number:
-                self._unwritten.popleft()
+                result = self._unwritten.popleft()
+                if result.number in message.but:
+                    kept.append(result)
+            self._unwritten.extendleft(reversed(kept))
         elif type(message) is End:
             attempt = self._family.by_key.get(message.key)
             if (place := self._in_line.pop(message.key, None)) is not None:
@@ -358,17 +362,23 @@ class Keeper:
         self._alarm(attempt, now + _AGAIN_S)
 
     def _watch(self) -> None:
-        for attempt in list(self._watched.values()):
-            if attempt.outcome or attempt.status is not None:
-                continue
-            members = self._family.members(attempt)
-            used = processes.resident_mib(members)
-            if used > attempt.memory_mib:
-                used = processes.proportional_mib(members)
-            attempt.peak_mib = max(attempt.peak_mib, used)
-            if used > attempt.memory_mib:
-                detail = f"used {used:.0f} MiB of memory, asked for {attempt.memory_mib} MiB"
-                self._end(attempt, "memory", detail, min(self._setup.grace_s, 1.0))
+        """Look at the memory of those that have a bound. The parts of one attempt share theirs."""
+        together: dict[Key, list[Attempt]] = {}
+        for key, attempt in self._watched.items():
+            if not attempt.outcome and attempt.status is None:
+                together.setdefault(key[:2], []).append(attempt)
+        for attempts in together.values():
+            members = [self._family.members(attempt) for attempt in attempts]
+            used = list(map(processes.resident_mib, members))
+            most = attempts[0].memory_mib
+            if sum(used) > most:
+                used = list(map(processes.proportional_mib, members))
+            for attempt, mib in zip(attempts, used, strict=True):
+                attempt.peak_mib = max(attempt.peak_mib, mib)
+            if sum(used) > most:
+                detail = f"used {sum(used):.0f} MiB of memory, asked for {most} MiB"
+                for attempt in attempts:
+                    self._end(attempt, "memory", detail, min(self._setup.grace_s, 1.0))
 
     def _conclude(self, attempt: Attempt) -> bool:
         """Report an attempt whose leader has ended if nothing else of it is left."""

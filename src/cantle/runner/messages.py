@@ -15,8 +15,11 @@ import msgspec
 from cantle.model.records import Outcome
 from cantle.model.study import Command
 
-Key: TypeAlias = tuple[int, int]
-"""A task's number and its attempt."""
+RUN = b"CANTLE_RUN"
+"""The variable that tells every process of a run which run that is: its directory."""
+
+Key: TypeAlias = tuple[int, ...]
+"""A task's number and its attempt; where an attempt is several processes, also which of how many this is."""
 
 
 class Setup(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -66,9 +69,10 @@ class End(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Ack(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """All results up to this number are written down."""
+    """All results up to this number are written down, but for those of attempts of which other parts are not over."""
 
     number: int
+    but: tuple[int, ...] = ()
 
 
 class Base(msgspec.Struct, frozen=True, tag=True, array_like=True):

@@ -100,7 +100,7 @@ class Spawner:
             if command.script_path:
                 path = os.path.join(self._directory, command.script_path)
                 doing = f"writing {path}"
-                self._write_script(path, command.script)
+                self._write_script(path, command.script, start.key[2:])
                 argv = (*command.shell, path)
             if not argv:
                 raise NotStarted("there is nothing to run: the command is empty")
@@ -110,7 +110,7 @@ class Spawner:
                 fds = output.writer.start()  # type: ignore[union-attr]
             elif command.output_stem:
                 stem = os.path.join(self._directory, command.output_stem)
-                mark = f"{stem}.{start.key[0]}-{start.key[1]}"
+                mark = stem if len(start.key) > 2 else f"{stem}.{start.key[0]}-{start.key[1]}"
                 output = Output(None, f"{mark}.out", f"{mark}.err")
                 fds = self._open_own(output)
             else:
@@ -130,7 +130,8 @@ class Spawner:
         if output.writer is None and output.out:
             os.close(fds[0])
             os.close(fds[1])
-            self._name_after(output, command.output_stem, pid, start.key[1])
+            if len(start.key) == 2:  # the files of a part have its number already
+                self._name_after(output, command.output_stem, pid, start.key[1])
         return pid, output
 
     def unbind(self) -> None:
@@ -168,18 +169,22 @@ class Spawner:
             os.makedirs(directory, exist_ok=True)
             os.chdir(directory)
 
-    def _write_script(self, path: str, text: str) -> None:
+    def _write_script(self, path: str, text: str, part: tuple[int, ...]) -> None:
+        """Write the script. Parts of one attempt on several nodes write the same file: each puts it there whole."""
+        beside = f"{path}.{part[0]}.new" if part else path
         try:
-            fd = os.open(path, _SCRIPT_FLAGS, 0o755)
+            fd = os.open(beside, _SCRIPT_FLAGS, 0o755)
         except FileNotFoundError:
             os.makedirs(path.rpartition("/")[0], exist_ok=True)
-            fd = os.open(path, _SCRIPT_FLAGS, 0o755)
+            fd = os.open(beside, _SCRIPT_FLAGS, 0o755)
         try:
             data = text.encode()
             while data:
                 data = data[os.write(fd, data) :]
         finally:
             os.close(fd)
+        if part:
+            os.rename(beside, path)
 
     def _open_own(self, output: Output) -> tuple[int, int]:
         try:

@@ -25,7 +25,6 @@ from cantle.core.decide import Decider
 from cantle.core.phases import Phase
 from cantle.core.state import State
 from cantle.engines.base import Engine
-from cantle.engines.process import await_runners, clear_leftovers, end_strays, leftovers
 from cantle.errors import LockedError, MachineError, PluginError, RequestError
 from cantle.model.records import (
     AnyRecord,
@@ -324,6 +323,8 @@ def resume(
         if state.succeeded and changed is None:
             lock.release()
             return None
+        from cantle.engines.remains import await_runners, end_strays
+
         await_runners(str(layout.nodes), RUNNERS_PATIENCE_S)
         if ended := end_strays(str(layout.directory)):
             note(f"{ended} processes of the earlier conductor were still there, and were ended")
@@ -454,6 +455,8 @@ def take_in_results(conductor: Writes, home: str) -> None:
 
     Attempts that ended because their conductor went away are not among them: resuming sends those back anyway.
     """
+    from cantle.engines.remains import clear_leftovers, leftovers
+
     running = conductor.state.running
     for event in leftovers(home):
         launch = running.get(event.task)

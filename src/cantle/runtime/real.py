@@ -111,7 +111,12 @@ class RealWorld:
                 name = self.state.partitions.all[decision.partition].name
                 command = replace(command, env={**command.env, "CANTLE_PARTITION": name})
             step = self.state.step_of(decision.task)
-            self.engine.launch(decision, command, step.walltime_s, step.needs.memory_mib)
+            if step.streams:
+                from cantle.model.streams import streams_of
+
+                self.engine.launch(decision, command, step.walltime_s, step.needs.memory_mib, streams_of(step))
+            else:
+                self.engine.launch(decision, command, step.walltime_s, step.needs.memory_mib)
         elif type(decision) is Stop:
             self.engine.stop(decision)
         elif type(decision) is OpenPartition:

@@ -17,6 +17,7 @@ from cantle.engines.base import Engine
 from cantle.model.records import Event, Launch, NodeLost, NodesAwaited, NodesJoined, Stop, TaskEnded, TaskStarted
 from cantle.model.resources import Node, Place
 from cantle.model.seams import Inbox
+from cantle.model.streams import Streams
 from cantle.model.study import Command
 from cantle.runtime.inbox import SelectInbox
 
@@ -67,8 +68,17 @@ class Rig:
         memory_mib: int = 0,
         behind: int | None = None,
         if_done: int = 0,
+        on: tuple[Place, ...] = (),
+        streams: Streams | None = None,
     ) -> None:
-        """Launch an attempt and send it. Without `cores` it gets the lowest core that no other attempt has."""
+        """Launch an attempt and send it. Without `cores` it gets the lowest core that no other attempt has.
+
+        `on` names all of its places instead.
+        """
+        if on:
+            self.engine.launch(Launch(self.inbox.now(), task, attempt, on), command, walltime_s, memory_mib, streams)
+            self.engine.flush()
+            return
         if cores is None:
             over = {(e.task, e.attempt) for e in self.events if isinstance(e, TaskEnded)}
             self._given = {key: core for key, core in self._given.items() if key not in over}
@@ -76,7 +86,7 @@ class Rig:
             self._given[task, attempt] = core
             cores = str(core)
         launch = Launch(self.inbox.now(), task, attempt, (Place(node, cores, gpus),), behind=behind, if_done=if_done)
-        self.engine.launch(launch, command, walltime_s, memory_mib)
+        self.engine.launch(launch, command, walltime_s, memory_mib, streams)
         self.engine.flush()
 
     def stop(self, task: int, *, attempt: int = 1, why: str = "asked for", at_once: bool = False) -> None:
@@ -175,6 +185,7 @@ def check_engine(make_engine: MakeEngine, make_allocation: MakeAllocation, direc
 
         if rig.engine.keeps_lines:
             _check_lines(rig)
+        _check_streams(rig, place)
 
         rig.launch(6, _shell("sleep 300"), walltime_s=0.5)
         end = rig.ended(6)
@@ -219,6 +230,20 @@ def _check_lines(rig: Rig) -> None:
     assert not rig.ends(26)[0].started, "what never began is not told as started"
     order = [event.task for event in rig.events if isinstance(event, TaskEnded) and event.task >= 24]
     assert order == [24, 25, 26], "the end of an attempt is told before that of the one that follows it"
+
+
+def _check_streams(rig: Rig, directory: Path) -> None:
+    """A command that runs several times is one attempt: with one start, one end, and the first failure as its own."""
+    one = (Place(0, "0"),)
+    rig.launch(30, _shell("echo $CANTLE_STREAM of $CANTLE_STREAMS >> streams"), on=one, streams=Streams(3))
+    end = rig.ended(30)
+    assert end.outcome == "done", f"an attempt whose streams all succeed is done, not {end}"
+    ran = (directory / "streams").read_text().splitlines()
+    assert sorted(ran) == [f"{stream} of 3" for stream in range(3)], f"each stream runs once and knows itself: {ran}"
+    rig.launch(31, _shell('[ "$CANTLE_STREAM" = 0 ] || exit 4'), on=one, streams=Streams(2))
+    end = rig.ended(31)
+    assert (end.outcome, end.exit_code) == ("failed", 4), f"the stream that fails is what is told, not {end}"
+    assert len(rig.ends(30)) == len(rig.ends(31)) == 1, "an attempt with streams ends once"
 
 
 def check_allocation(make_allocation: MakeAllocation) -> None:

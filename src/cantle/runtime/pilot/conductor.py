@@ -18,7 +18,7 @@ from cantle import __version__
 from cantle.core.decide import Decider
 from cantle.core.state import State
 from cantle.engines.base import SharedEngine
-from cantle.engines.process import await_runners, end_strays
+from cantle.engines.remains import await_runners, end_strays
 from cantle.errors import LockedError, PluginError, RequestError
 from cantle.model.records import AnyRecord, CancelAsked, Event, RunResumed, RunStarted, StopAsked, StudyOver
 from cantle.runtime.conducting import (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from cantle.engines.process import await_runners, leftovers
+from cantle.engines.remains import await_runners, leftovers
 from cantle.errors import MachineError, RequestError
 from cantle.model.records import AnyRecord
 from cantle.runtime.conducting import RUNNERS_PATIENCE_S

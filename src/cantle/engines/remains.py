@@ -1,0 +1,95 @@
+"""What did a conductor that is dead leave: runners that still end their tasks, results that nobody wrote down, processes?"""
+
+# Paths stay text: pathlib costs start-up time, and an object per path.
+# ruff: noqa: PTH108, PTH208
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from cantle.engines.process import as_event
+from cantle.engines.verdict import Result, joined
+from cantle.errors import LockedError
+from cantle.model.records import TaskEnded
+from cantle.runner.messages import RUN
+from cantle.runner.spool import read_spool
+
+
+def await_runners(home: str, timeout_s: float = 15.0) -> None:
+    """Wait until no runner of an earlier conductor is left. `home` is the engine's folder, absolute.
+
+    Raises LockedError when one still lives after the time, OSError when a lock file cannot be used.
+    """
+    import fcntl
+
+    stop = time.monotonic() + timeout_s
+    for name in _files(home, ".lock"):
+        fd = os.open(name, os.O_RDWR)
+        try:
+            while True:
+                try:
+                    fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except (BlockingIOError, PermissionError):
+                    if time.monotonic() > stop:
+                        raise LockedError(
+                            f"the runner of an earlier conductor still holds {name}: its tasks have not ended yet; "
+                            "try again in a moment"
+                        ) from None
+                    time.sleep(0.02)
+        finally:
+            os.close(fd)
+
+
+def end_strays(directory: str, timeout_s: float = 5.0) -> int:
+    """KILL what is left of a run's processes on this machine, and wait until it is gone. Returns how many there were.
+
+    There is something only when a runner was killed together with its conductor. For the holder of the run's lock.
+    """
+    from cantle.runner import processes
+
+    mark = (os.fsencode(os.path.abspath(directory)),)  # noqa: PTH100
+    ours = {os.getpid(), *processes.ancestors()}
+    found: set[int] = set()
+    stop = time.monotonic() + timeout_s
+    while time.monotonic() < stop:
+        left = [
+            pid
+            for name in os.listdir("/proc")
+            if name.isdigit() and (pid := int(name)) not in ours and processes.variables(pid, RUN) == mark
+        ]
+        if not left:
+            break
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+                found.add(pid)
+            except OSError:  # it has gone, or is not ours to end
+                ours.add(pid)
+        time.sleep(0.02)
+    return len(found)
+
+
+def leftovers(home: str) -> list[TaskEnded]:
+    """Results that an earlier conductor did not write down, oldest first. Call `await_runners` before."""
+    spools = [read_spool(name) for name in _files(home, ".spool")]
+    found = [as_event(ended) for spool in spools for ended in spool if len(ended.key) == 2]
+    parts = [
+        Result(ended, node, ended.key[2]) for node, spool in enumerate(spools) for ended in spool if len(ended.key) > 2
+    ]
+    return sorted(found + joined(parts), key=lambda event: event.time)
+
+
+def clear_leftovers(home: str) -> None:
+    """The leftovers are in the journal now: remove their files."""
+    for name in _files(home, ".spool"):
+        os.unlink(name)
+
+
+def _files(home: str, end: str) -> list[str]:
+    try:
+        return sorted(f"{home}/{name}" for name in os.listdir(home) if name.endswith(end))
+    except FileNotFoundError:
+        return []
