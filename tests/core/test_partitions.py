@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from builders import Story, job, node, nodes
 from cantle.core.decide import why_never_as
+from cantle.core.explain import explain
 from cantle.core.partitions import Partition
 from cantle.core.standings import OVER, TABLE, Standing, Turn, following
 from cantle.errors import CantleBug
@@ -423,6 +424,22 @@ def test_a_pending_partition_is_drained_by_forgetting_it() -> None:
     story.settles()
     assert story.partition("pair").standing == Standing.CANCELED
     assert len(story.state.running) == 2
+
+
+def test_explain_says_what_a_task_of_a_partition_waits_for() -> None:
+    story = Carved(
+        *(in_pair(f"t{i}") for i in range(3)), *(job(f"o{i}") for i in range(4)), on=nodes(4), partitions=(PAIR,)
+    )
+    story.decides()
+    assert "which is STARTING: it has slots on 2 of 2 nodes" in explain(story.state, 0)[1]
+    story.settles()
+    assert "in partition pair" in explain(story.state, 0)[0]
+    assert "in its partition pair, where 2 tasks run, 0 nodes have that much room now" in explain(story.state, 2)[1]
+    story.drain("pair")
+    assert "which is draining" in explain(story.state, 2)[1]
+    story.cancel_partition("pair")
+    story.settles()
+    assert "which was canceled by me; ask for it again: cantle partition create DIR pair" in explain(story.state, 2)[1]
 
 
 class TheCarving(RuleBasedStateMachine):

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from cantle.allocations.groups import Group
+    from cantle.core.decide import Decider
+    from cantle.core.plan import Policy
     from cantle.core.state import State
     from cantle.model.study import Limits, Study
     from cantle.report.progress import Progress
@@ -154,6 +156,7 @@ def conduct(conductor: Conductor, machine: Machine, asked: Namespace) -> int:
     import gc
 
     from cantle.core.decide import Decider
+    from cantle.core.packing import is_ours
     from cantle.plugins import find
 
     # What has been loaded by now stays: no collection need look at it again.
@@ -164,7 +167,8 @@ def conduct(conductor: Conductor, machine: Machine, asked: Namespace) -> int:
     try:
         try:
             packer = find("packers", asked.packer)
-            outcome = conductor.conduct(machine, Decider(packer), (shown,), shown.note)
+            decider = Decider(packer) if is_ours(packer) else _watched(packer, asked.packer)
+            outcome = conductor.conduct(machine, decider, (shown,), shown.note)
         finally:
             conductor.close()
         shown.finish(outcome.state, outcome.exit_code)
@@ -172,6 +176,13 @@ def conduct(conductor: Conductor, machine: Machine, asked: Namespace) -> int:
         shown.abandon()
         raise
     return outcome.exit_code
+
+
+def _watched(packer: Policy, name: str) -> Decider:
+    from cantle.core.decide import Decider
+    from cantle.runtime.patience import bounded
+
+    return Decider(bounded(packer, name), name)
 
 
 class _Shown:

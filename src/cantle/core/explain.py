@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from cantle.core.decide import why_never
+from cantle.core.decide import why_never_as
 from cantle.core.phases import OVER, Phase
+from cantle.core.queues import Shape
+from cantle.core.standings import Standing
 from cantle.core.state import State
 from cantle.model.resources import Needs, count, indexes
 
@@ -48,7 +50,7 @@ def _not_started(state: State, task: int) -> list[str]:
     queue = state.queue_of(task)
     needs = queue.shape.needs
     lines = []
-    never = why_never(state, needs)
+    never = why_never_as(state, queue.shape)
     if state.awaited and not state.room.alive:
         lines.append(
             f"It needs {needs}; no node is there yet, but {_verbs(state.awaited, 'node', 'is', 'are')} on the way."
@@ -57,6 +59,10 @@ def _not_started(state: State, task: int) -> list[str]:
         lines.append(f"It {never}; but {count(state.awaited, 'node')} more on the way may change that.")
     elif never:
         lines.append(f"It can never run here: it {never}.")
+    elif queue.shape.partition:
+        lines.append(_in_its_partition(state, queue.shape))
+    elif state.is_sliced(queue.shape):
+        lines.append(_in_an_element(state, queue.shape))
     elif state.room.fitting(needs).bit_count() < needs.nodes:
         lines.append(f"It needs {needs}; {_freest(state, needs)}.")
     study = state.study_of(task)
@@ -69,6 +75,46 @@ def _not_started(state: State, task: int) -> list[str]:
     if place:
         lines.append(f"{count(place, 'task')} with the same needs {'goes' if place == 1 else 'go'} before it.")
     return lines or ["It will be started in the next moment."]
+
+
+def _in_its_partition(state: State, shape: Shape) -> str:
+    name = shape.partition
+    partition = state.partitions.by_name.get(name)
+    if partition is None:
+        if name in state.partitions.withheld:
+            return (
+                f"It runs in the partition {name}, which {state.partitions.withheld[name]}; "
+                f"ask for it again: cantle partition create DIR {name}."
+            )
+        return f"It runs in the partition {name}, which will be asked for in the next moment."
+    if partition.draining:
+        return f"It runs in the partition {name}, which is draining: nothing more begins there."
+    if partition.standing != Standing.ACTIVE:
+        has = len(partition.nodes())
+        return (
+            f"It runs in the partition {name}, which is {partition.standing.name}: "
+            f"it has slots on {has} of {count(partition.width, 'node')}."
+        )
+    fitting = partition.room.fitting(shape.needs).bit_count()
+    if fitting >= shape.needs.nodes:
+        return f"It will be started in its partition {name} in the next moment."
+    return (
+        f"It needs {shape.needs}; in its partition {name}, where {_verbs(len(partition.running), 'task', 'runs', 'run')}, "
+        f"{_verbs(fitting, 'node', 'has', 'have')} that much room now."
+    )
+
+
+def _in_an_element(state: State, shape: Shape) -> str:
+    widths = shape.widths or (shape.needs.nodes,)
+    there = [p for p in state.partitions.living.values() if p.element is not None and p.width in widths]
+    busy = sum(bool(p.running) for p in there)
+    return (
+        f"It runs in an element of {' or '.join(map(str, widths))} nodes; "
+        f"there {_verbs(len(there), 'such element', 'is', 'are')} now, of which {busy} {'is' if busy == 1 else 'are'} in use."
+        if there
+        else f"It runs in an element of {' or '.join(map(str, widths))} nodes, and waits until one can be made: "
+        "its nodes are in use, or as many copies of slices are active as may be."
+    )
 
 
 def _freest(state: State, needs: Needs) -> str:
@@ -97,6 +143,8 @@ def _runs(state: State, task: int) -> str:
     if len(launch.on) > _MOST_NAMES:
         where += f" and {len(launch.on) - _MOST_NAMES} more"
     where = where or "unknown nodes"
+    if launch.partition >= 0:
+        where += f" in partition {state.partitions.all[launch.partition].name}"
     if state.blockers[task] > 0 and launch.behind is not None:
         ahead = state.tasks[launch.behind].name
         if state.awaits_its_turn(task):

@@ -59,6 +59,8 @@ def name_of(packer: object) -> str:
 def _begun(packer: Policy, plan: Plan, called: str) -> Iterator[Any]:
     try:
         given = packer(plan)
+    except PluginError:  # somebody who watches it has said what there is to say
+        raise
     except (Exception, SystemExit) as problem:
         raise PluginError(f"{called}: {_told(problem)}") from problem
     try:
@@ -75,6 +77,8 @@ def _next_of(decisions: Iterator[Any], called: str) -> Any:
         found = next(decisions)
     except StopIteration:
         return None
+    except PluginError:
+        raise
     except (Exception, SystemExit) as problem:
         raise PluginError(f"{called}: {_told(problem)}") from problem
     if type(found) not in (Launch, Stop, Refuse):
