@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cantle.model.resources import Needs, Place, list_to_mask
-from cantle.model.streams import Share, Streams, complaint, crowding, output_stem, shares, streams_of
+from cantle.model.resources import Place, list_to_mask
+from cantle.model.streams import Share, Streams, crowding, output_stem, shares, streams_of
 from cantle.model.study import Step
 
 
@@ -98,21 +98,12 @@ def test_more_nodes_than_streams_leave_some_empty() -> None:
 
 
 def test_streams_that_communicate_and_have_no_room_side_by_side_are_told_with_all_numbers() -> None:
-    step = Step("s", needs=Needs(cores=4, nodes=2), streams=10, communicates=True, cores_per_rank=2)
-    assert complaint(step) == (
+    assert crowding(Streams(10, 2, together=True), 4, 2) == (
         "10 streams that communicate all run at the same time: on 2 nodes that is 5 on one, which needs 10 cores there "
         "(2 each), but the step asks for 4 cores of each node"
     )
-    assert complaint(Step("s", needs=Needs(cores=10, nodes=2), streams=10, communicates=True, cores_per_rank=2)) == ""
-    assert complaint(Step("s", needs=Needs(cores=4, nodes=2), streams=10, cores_per_rank=2)) == ""
-    assert complaint(Step("s", needs=Needs(cores=4))) == ""
-
-
-def test_of_several_widths_the_one_that_is_too_crowded_is_named() -> None:
-    step = Step("s", needs=Needs(cores=4, nodes=1), widths=(1, 2, 4), streams=8, communicates=True)
-    assert "on 1 node that is 8 on one" in complaint(step)
-    assert complaint(Step("s", needs=Needs(cores=4, nodes=2), widths=(2, 4), streams=8, communicates=True)) == ""
-    assert crowding(Streams(8, 1, True), 8, 1) == ""
+    assert crowding(Streams(10, 2, together=True), 10, 2) == ""
+    assert crowding(Streams(10, 2), 4, 2) == "", "those that do not communicate wait for each other"
 
 
 def test_output_of_a_later_attempt_lies_beside_that_of_the_first() -> None:

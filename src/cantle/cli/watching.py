@@ -285,6 +285,7 @@ def _logs_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--err", action="store_true", help="standard error instead of standard output")
     parser.add_argument("-f", "--follow", action="store_true", help="go on until the attempt is over")
     parser.add_argument("--attempt", type=at_least(1), metavar="N", help="an earlier attempt (default: the last)")
+    parser.add_argument("--stream", type=at_least(0), metavar="S", help="one of the task's streams (default: all)")
 
 
 def _logs(asked: Namespace) -> int:
@@ -294,7 +295,7 @@ def _logs(asked: Namespace) -> int:
 
     run = load_one(asked.directory)
     number = find_task(run.state, asked.task)
-    print_log(run, number, asked.attempt, "err" if asked.err else "out", asked.follow, sys.stdout.buffer)
+    print_log(run, number, asked.attempt, "err" if asked.err else "out", asked.follow, sys.stdout.buffer, asked.stream)
     return 0
 
 
@@ -308,5 +309,6 @@ LOGS = Command(
   cantle logs out run-sim_SIZE.10               what it printed
   cantle logs out run-sim_SIZE.10 --err         ... on standard error
   cantle logs out run-sim_SIZE.10 --follow      ... and what it prints from now on
-  cantle logs out run-sim_SIZE.10 --attempt 1   what its first attempt printed""",
+  cantle logs out run-sim_SIZE.10 --attempt 1   what its first attempt printed
+  cantle logs out run-sim_SIZE.10 --stream 3    what the fourth of its streams printed""",
 )

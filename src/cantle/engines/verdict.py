@@ -35,6 +35,7 @@ def verdict(results: Sequence[Result], asked: tuple[Outcome, str] | None = None)
         detail = f"stream {part[0]} of {part[1]}{where}: {detail}"
         if asked is not None:
             outcome, detail = asked
+    outputs = [result.ended.output for result in results]
     started = [(result.ended.started, result.ended.pid) for result in results if result.ended.started]
     when, pid = min(started, default=(0.0, 0))
     return TaskEnded(
@@ -47,7 +48,7 @@ def verdict(results: Sequence[Result], asked: tuple[Outcome, str] | None = None)
         sum(result.ended.cpu_s for result in results),
         _peak_mib(results),
         detail,
-        "\n".join(result.ended.output for result in results if result.ended.output),
+        "\n".join(outputs) if any(outputs) else "",
         when,
         pid,
     )

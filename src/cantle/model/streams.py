@@ -76,18 +76,6 @@ def shares(streams: Streams, on: tuple[Place, ...]) -> list[Share]:
     return found
 
 
-def complaint(step: Step) -> str:
-    """Why the step can never run as it says, as a sentence; "" when it can."""
-    streams = streams_of(step)
-    if streams is None:
-        return ""
-    for width in step.widths or (step.needs.nodes,):
-        problem = crowding(streams, step.needs.cores, width)
-        if problem:
-            return problem
-    return ""
-
-
 def crowding(streams: Streams, cores: int, width: int) -> str:
     """Why streams that communicate cannot all run at once on so many nodes with so many cores each, "" when they can."""
     most = -(-streams.count // width)

@@ -15,6 +15,7 @@ from typing import BinaryIO, Literal, NamedTuple
 from cantle.core.phases import ACTIVE
 from cantle.errors import RequestError
 from cantle.model.records import AnyRecord, TaskEnded, TaskStarted
+from cantle.model.streams import output_stem
 from cantle.report.failures import typed
 from cantle.report.loading import Run
 from cantle.store.journal import read
@@ -44,9 +45,23 @@ class Part(NamedTuple):
     length: int = -1
 
 
-def print_log(run: Run, task: int, number: int | None, stream: Stream, follow: bool, into: BinaryIO) -> None:
-    """Write what the attempt (None: the last) printed. Raises RequestError when there is nothing to be had yet."""
+def print_log(
+    run: Run, task: int, number: int | None, stream: Stream, follow: bool, into: BinaryIO, of: int | None = None
+) -> None:
+    """Write what the attempt (None: the last) printed. Raises RequestError when there is nothing to be had yet.
+
+    `of` names one of the processes of a task that has several (its `streams`); None: all, one after another.
+    """
     state = run.state
+    processes = state.step_of(task).streams
+    if of is not None and of >= processes:
+        have = f"has the streams 0 to {processes - 1}" if processes else "has no streams"
+        raise RequestError(f"{state.tasks[task].name} {have}, so there is none with number {of}")
+    if processes and of is None:
+        if follow:
+            raise RequestError(f"{state.tasks[task].name} has {processes} streams; follow one of them: --stream 0, say")
+        _print_all(run, task, number, stream, into)
+        return
     name = state.tasks[task].name
     number = number or state.attempts[task]
     if follow and not number:
@@ -58,7 +73,7 @@ def print_log(run: Run, task: int, number: int | None, stream: Stream, follow: b
     attempt = attempt_of(read(run.layout.journal), task, number)
     done = 0
     while True:
-        part = where(run, task, attempt, stream)
+        part = where(run, task, attempt, stream) if of is None else where_of(run, task, number, attempt, stream, of)
         if part is not None:
             done += _copy(part, done, into)
         if attempt.ended or state.attempts[task] != number or state.phases[task] not in ACTIVE:
@@ -104,6 +119,38 @@ def where(run: Run, task: int, attempt: Attempt, stream: Stream) -> Part | None:
         names = [name for name in names if name.startswith(begin) and name.endswith(f".{stream}")]
     files = [folder / name for name in names]
     return Part(max(files, key=lambda file: file.stat().st_mtime)) if files else None
+
+
+def where_of(run: Run, task: int, number: int, attempt: Attempt, stream: Stream, of: int) -> Part | None:
+    """The same for one process of an attempt that has several."""
+    if attempt.output:
+        return _packed(run.directory, attempt.output.split("\n")[of], stream)
+    folder = Path(run.directory, run.state.tasks[task].workspace)
+    end = f".{output_stem('', of, number)[1:]}.{stream}"
+    try:
+        names = [entry.name for entry in os.scandir(folder) if entry.name.endswith(end)]
+    except OSError:
+        return None
+    names = [name for name in names if number > 1 or ".attempt-" not in name]
+    begin = f"{run.state.tasks[task].name}."
+    names = [name for name in names if name.startswith(begin)] or names
+    return Part(folder / min(names)) if names else None
+
+
+def _print_all(run: Run, task: int, number: int | None, stream: Stream, into: BinaryIO) -> None:
+    """What each process of the attempt printed, under a line that says which it is."""
+    number = number or run.state.attempts[task]
+    attempt = attempt_of(read(run.layout.journal), task, number)
+    some = False
+    for of in range(run.state.step_of(task).streams):
+        part = where_of(run, task, number, attempt, stream, of)
+        if part is not None:
+            into.write(f"==> stream {of} <==\n".encode())
+            _copy(part, 0, into)
+            some = True
+    if not some:
+        ended = attempt.ended or number == 0
+        raise RequestError(_nothing(run, task, number, stream) if ended else _not_yet(run, task, number))
 
 
 def _packed(directory: Path, output: str, stream: Stream) -> Part | None:

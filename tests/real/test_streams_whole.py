@@ -1,0 +1,117 @@
+"""Does a study whose steps have streams run from its file to the last line of output?"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cantle.model.records import Launch, TaskEnded
+from cantle.store.journal import read
+
+pytestmark = pytest.mark.real
+
+STUDY = """\
+description: {name: streams, description: several processes make one task}
+study:
+  - name: sim
+    description: a program that needs no launcher
+    run:
+      cmd: |
+        PYTHON gather.py
+      nodes: 2
+      streams: 4
+      communicates: true
+  - name: each
+    description: one after another on a core
+    run:
+      cmd: |
+        echo stream $CANTLE_STREAM of $(STREAMS) on $(WIDTH)
+        [ $CANTLE_STREAM -ne FAILING ] || { echo no luck >&2; exit 5; }
+      depends: [sim]
+      streams: 6
+      nodes: 2
+"""
+
+GATHER = """\
+import os, socket, time
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+if rank == 0:
+    server = socket.create_server(address)
+    peers = [server.accept()[0] for _ in range(size - 1)]
+    total = sum([rank, *(int(peer.recv(10)) for peer in peers)])
+    for peer in peers:
+        peer.sendall(b"%d" % total)
+else:
+    while True:
+        try:
+            peer = socket.create_connection(address)
+            break
+        except ConnectionRefusedError:
+            time.sleep(0.02)
+    peer.sendall(b"%d" % rank)
+    total = int(peer.recv(10))
+print("all ranks add up to", total)
+"""
+
+
+def cantle(*words: str, cwd: Path) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "cantle", *words],
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=60,
+        check=False,
+    )
+    return done.returncode, done.stdout.decode()
+
+
+def written(tmp_path: Path, failing: int) -> str:
+    (tmp_path / "gather.py").write_text(GATHER)
+    text = STUDY.replace("PYTHON gather.py", f"{sys.executable} {tmp_path}/gather.py")
+    (tmp_path / "study.yaml").write_text(text.replace("FAILING", str(failing)))
+    return "study.yaml"
+
+
+def test_a_study_with_streams_runs_on_logical_nodes_and_its_output_is_found(tmp_path: Path) -> None:
+    code, told = cantle("run", written(tmp_path, failing=-1), "--nodes", "2x2", "-o", "out", cwd=tmp_path)
+    assert code == 0, told
+    records = list(read(tmp_path / "out/.cantle/journal.jsonl"))
+    assert [[place.node for place in record.on] for record in records if isinstance(record, Launch)] == [[0, 1], [0, 1]]
+    assert [record.outcome for record in records if isinstance(record, TaskEnded)] == ["done", "done"]
+    assert cantle("logs", "out", "sim", cwd=tmp_path) == (
+        0,
+        "".join(f"==> stream {n} <==\nall ranks add up to 6\n" for n in range(4)),
+    )
+    assert cantle("logs", "out", "each", "--stream", "4", cwd=tmp_path) == (0, "stream 4 of 6 on 2\n")
+    files = {path.name for path in (tmp_path / "out/each").iterdir()}
+    assert files == {"each.sh"} | {f"each.{n}.{end}" for n in range(6) for end in ("out", "err")}
+
+
+def test_a_stream_that_fails_is_named_and_its_next_attempt_has_files_of_its_own(tmp_path: Path) -> None:
+    code, told = cantle("run", written(tmp_path, failing=3), "--nodes", "2x2", "-a", "2", "-o", "out", cwd=tmp_path)
+    assert code == 2
+    assert "stream 3 of 6 on node2: exit code 5" in told
+    assert "no luck" in told
+    for attempt in ("1", "2"):
+        found = cantle("logs", "out", "each", "--stream", "3", "--err", "--attempt", attempt, cwd=tmp_path)
+        assert found == (0, "no luck\n")
+    assert (tmp_path / "out/each/each.attempt-2.3.err").read_text() == "no luck\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["each", "--stream", "6"], "each has the streams 0 to 5, so there is none with number 6"),
+        (["each", "--follow"], "each has 6 streams; follow one of them: --stream 0, say"),
+    ],
+)
+def test_what_cannot_be_shown_of_streams_is_said(tmp_path: Path, words: list[str], told: str) -> None:
+    assert cantle("run", written(tmp_path, failing=-1), "--nodes", "2x2", "-o", "out", cwd=tmp_path)[0] == 0
+    code, answer = cantle("logs", "out", *words, cwd=tmp_path)
+    assert code == 1
+    assert told in answer
