@@ -260,3 +260,38 @@ def test_nothing_is_kept_where_everything_takes_one_core() -> None:
     story = Story(*[job(f"t{i}", estimate_s=5.0) for i in range(6)], on=[node("n0", 2)])
     assert story.launches() == ["t0", "t1"]
     assert not story.decider._memory
+
+
+def test_a_whole_node_that_another_takes_is_no_longer_among_those_that_are_kept() -> None:
+    story = Story(job("whole", whole_nodes=True, estimate_s=50.0), job("wide", nodes=2, cores=2), on=nodes(3, 4))
+    room = Kept(1, 10.0, 0b111, 1, {2: 0b111})
+    room.took(story.state, 0, (Place(1, "0-3"),))
+    assert (room.nodes, room.spare_nodes) == (0b101, 0)
+    assert room.places(Plan(story.state), 0, lambda seen, _: (Place(seen.alive, ""),)) == (Place(0b010, ""),)
+
+
+def test_what_ends_before_the_shadow_takes_nothing_from_what_is_spare() -> None:
+    story = Story(job("short", estimate_s=9.0), job("wide", nodes=3), on=nodes(3))
+    room = Kept(1, 10.0, 0b111, 0, {0: 0b111})
+    room.took(story.state, 0, (Place(0, "0"),))
+    assert (room.nodes, room.spare_nodes, room.spare_cores) == (0b111, 0, {0: 0b111})
+
+
+def test_for_another_task_room_is_reckoned_anew_even_while_the_old_one_is_fresh() -> None:
+    story = Story(
+        *[job(f"t{i}", estimate_s=10.0 + i) for i in range(2)],
+        job("wide", cores=2),
+        job("wider", cores=3),
+        on=[node("n0", 3)],
+    )
+    plan = Plan(story.state)
+    for name in ("wide", "wider"):
+        kept = kept_before(plan, story.state.queue_of(story.number_of[name]), story.number_of[name])
+        assert kept is not None and kept.task == story.number_of[name]
+        kept.passes_left = 5
+
+
+def test_room_is_kept_from_when_the_task_becomes_ready() -> None:
+    story = Story(job("wide", cores=2, estimate_s=9.0), on=[node("n0", 3)])
+    kept = kept_before(Plan(story.state), story.state.queue_of(0), 0, 77.0)
+    assert kept is not None and (kept.shadow, kept.spare_cores) == (77.0, {1: 1})

@@ -271,6 +271,35 @@ def test_what_was_kept_is_kept_although_the_others_have_become_poorer_meanwhile(
     assert reserved(story) == "gang"
 
 
+def test_once_the_gang_has_started_nothing_is_kept_for_it() -> None:
+    story = gang_behind_a_stream(job("gang", cores=4))
+    for i in range(4):
+        story.end(f"a{i}")
+        story.decides()
+    assert story.phases()["gang"] == "launched"
+    assert reserved(story) is None
+
+
+def test_what_takes_the_last_spare_core_beside_a_gang_leaves_none_for_the_next() -> None:
+    story = Story(*flood("a", 4, 10.0), on=[node("n0", 5)])
+    story.launches()
+    enter(story, "b", job("gang", cores=4))
+    story.launches()
+    enter(story, "c", *flood("long", 3, 90.0))
+    assert story.launches() == ["long0"]
+    story.end("a0")
+    assert story.launches() == []
+
+
+def test_of_several_short_tasks_behind_a_long_one_the_most_urgent_starts_first() -> None:
+    story = Story(*flood("a", 3, 10.0), on=[node("n0", 4)])
+    story.launches()
+    enter(story, "b", job("gang", cores=4))
+    story.launches()
+    enter(story, "c", job("long", estimate_s=60.0), job("s1", estimate_s=1.0), job("s2", estimate_s=2.0))
+    assert story.launches() == ["s2"]
+
+
 def test_tasks_that_are_over_before_the_gang_fits_still_start() -> None:
     story = Story(*flood("a", 3, 10.0), on=[node("n0", 4)])
     story.launches()
@@ -404,3 +433,19 @@ def test_a_plain_run_of_one_study_never_asks_who_has_least() -> None:
         state.apply(decision)
     assert decider._memory == {}
     assert list(state.running) == [0]
+
+
+def test_a_study_whose_tasks_choose_their_widths_shares_like_any_other() -> None:
+    """It has a step of widths from 1 to 4, known durations, and as many tasks as the flood beside it."""
+    story = Story(*flood("a", 40, 10.0))
+    state = story.state
+    step, first = len(state.steps), len(state.tasks)
+    moldable = Step("moldable", widths=(1, 2, 4), times_s=(10.0, 5.5, 3.0))
+    story.happens(StudyAdded(story._next(), "b", [moldable]))
+    story.happens(TasksAdded(story._next(), first, [Task(f"b{i}", step, (), 10.0) for i in range(40)], 1))
+    story.join(*nodes(8))
+    story.launches()
+    cores = dict.fromkeys("ab", 0)
+    for task, launch in state.running.items():
+        cores[story.name(task)[0]] += len(launch.on)
+    assert cores == {"a": 4, "b": 4}

@@ -179,7 +179,7 @@ def test_priority_of_the_user_goes_before_all_plans() -> None:
     assert [launch.task for launch in told.launches] == [1, 0]
 
 
-def test_beside_another_study_widths_are_chosen_and_turns_taken_by_urgency() -> None:
+def test_beside_another_study_widths_are_chosen_and_turns_taken_by_shares() -> None:
     state = CheckedState()
     state.apply(StudyAdded(0.0, "wide", [moldable("a", 80, 44, 26)]))
     state.apply(TasksAdded(0.0, 0, [Task(f"a{i}", 0, (), 80.0) for i in range(3)]))
@@ -193,7 +193,7 @@ def test_beside_another_study_widths_are_chosen_and_turns_taken_by_urgency() -> 
     run(state, world, NoLog(), Decider())
     assert state.succeeded
     order = [record.task for record in state.records if isinstance(record, Launch)]
-    assert order[:4] == [3, 4, 5, 6], "the longer ones first, as ever"
+    assert order[:4] == [3, 0, 4, 1], "the longer one first, and then in turn"
     assert any(len(record.on) > 1 for record in state.records if isinstance(record, Launch))
 
 

@@ -55,9 +55,11 @@ class Kept:
         """Whether anybody can tell when the task will fit."""
         return self.shadow < _NEVER
 
-    def places(self, plan: Plan, task: int, places_for: PlacesFor) -> tuple[Place, ...] | None:
-        """Where another task may start now without being in the way, None when nowhere."""
-        needs = plan.state.step_of(task).needs
+    def places(
+        self, plan: Plan, task: int, places_for: PlacesFor, needs: Needs | None = None
+    ) -> tuple[Place, ...] | None:
+        """Where another task may start now without being in the way, None when nowhere. `needs`: if not its step's."""
+        needs = needs or plan.state.step_of(task).needs
         barred = self._barred(plan.state, task, needs)
         return places_for(plan.room.within(~barred) if barred else plan.room, needs)
 
@@ -84,8 +86,7 @@ class Kept:
                 self.spare_nodes -= 1
 
     def _over_by_then(self, state: State, task: int) -> bool:
-        end = state.now + expected_s(state, task)
-        return end <= self.shadow and end < _NEVER
+        return state.now + expected_s(state, task) <= self.shadow
 
     def _barred(self, state: State, task: int, needs: Needs) -> int:
         """The nodes, as bits, that the task must leave alone."""

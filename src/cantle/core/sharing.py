@@ -11,22 +11,29 @@ when all that it waits for is running, so that the others drain while its parent
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 from math import exp, inf
+from typing import TypeAlias
 
 from cantle.core.forecast import expected_end, expected_s
 from cantle.core.packing import PlacesFor
 from cantle.core.phases import FINAL, OVER, Phase
 from cantle.core.plan import Plan
+from cantle.core.queues import ReadyQueue
 from cantle.core.reserving import Kept, kept_before, kept_for, let_go
 from cantle.core.state import State
 from cantle.model.records import Decision
+from cantle.model.resources import Needs
 
 DECAY_S = 60.0
 """The time over which the mean is taken, seconds."""
 COMING = 4
 """So many of the next wide tasks of a study are looked at, to see whether one is about to be ready."""
+
+
+Choose: TypeAlias = Callable[[ReadyQueue, int], tuple[Needs, str] | None]
+"""What the head of a queue shall need, and why; None when it shall not start now."""
 
 
 class Shares:
@@ -75,22 +82,30 @@ def _idle_in_partitions(state: State) -> dict[int, int]:
     return idle
 
 
+def as_its_shape_says(queue: ReadyQueue, _task: int) -> tuple[Needs, str]:
+    """For tasks that have no choice."""
+    return queue.shape.needs, "the most urgent that fits of the study that has least"
+
+
 def compete(plan: Plan) -> bool:
     """Whether more than one study is there that is not over."""
     return sum(not study.over for study in plan.state.studies) > 1
 
 
-def fairly(plan: Plan, places_for: PlacesFor) -> Iterator[Decision]:
-    """One task at a time of the study that has least, of equals the one with the most urgent task: its first that fits."""
+def fairly(plan: Plan, places_for: PlacesFor, choose: Choose | None = None) -> Iterator[Decision]:
+    """One task at a time of the study that has least, of equals the one with the most urgent task: its first that fits.
+
+    `choose` tells for the head of a queue what it shall need, when that is not what its shape says, and why.
+    """
     state = plan.state
     shares: Shares = plan.memory.setdefault("shares", Shares())
     shares.observe(state)
     if not plan.room.full:
-        yield from _pass(plan, places_for, shares)
+        yield from _pass(plan, places_for, shares, choose or as_its_shape_says)
     shares.settle(state)
 
 
-def _pass(plan: Plan, places_for: PlacesFor, shares: Shares) -> Iterator[Decision]:
+def _pass(plan: Plan, places_for: PlacesFor, shares: Shares, choose: Choose) -> Iterator[Decision]:
     state = plan.state
     room = plan.room
     queues = state.queues
@@ -120,10 +135,15 @@ def _pass(plan: Plan, places_for: PlacesFor, shares: Shares) -> Iterator[Decisio
             task = queue.head()
             if task is None or not plan.may_launch(queue):
                 break
-            places = places_for(room, queue.shape.needs) if kept is None else kept.places(plan, task, places_for)
+            chosen = choose(queue, task)
+            if chosen is None:
+                heappop(mine)
+                continue
+            needs, why = chosen
+            places = places_for(room, needs) if kept is None else kept.places(plan, task, places_for, needs)
             if places is None and kept is not None and (shorter := kept.shorter(state, queue)):
                 task = shorter[0]
-                places = places_for(room, queue.shape.needs)
+                places = places_for(room, needs)
             if places is None:
                 if kept is None and queue.breadth:
                     kept = kept_before(plan, queue, task)
@@ -131,7 +151,7 @@ def _pass(plan: Plan, places_for: PlacesFor, shares: Shares) -> Iterator[Decisio
                 continue
             if kept is not None:
                 kept.took(state, task, places)
-            yield plan.launch(task, places, "the most urgent that fits of the study that has least")
+            yield plan.launch(task, places, why)
             if queue.head() is None:
                 heappop(mine)
             else:

@@ -13,9 +13,11 @@ from msgspec import structs
 from cantle.core.packing import PlacesFor
 from cantle.core.phases import Phase
 from cantle.core.plan import Plan
+from cantle.core.queues import ReadyQueue
+from cantle.core.sharing import as_its_shape_says, fairly
 from cantle.core.state import State
 from cantle.core.widths.books import Books
-from cantle.model.records import Decision
+from cantle.model.records import Decision, Launch
 from cantle.model.resources import Needs
 
 
@@ -77,28 +79,23 @@ def _all_of_one_study(plan: Plan, books: Books, places_for: PlacesFor) -> Iterat
 
 
 def _among_others(plan: Plan, books: dict[int, Books], places_for: PlacesFor) -> Iterator[Decision]:
+    """Which study's turn it is, its share says; how wide its task starts, its dispatch."""
     state, room = plan.state, plan.room
-    for queue in plan.by_urgency():
-        if room.full:
-            return
-        if not plan.may_launch(queue):
-            continue
-        task = queue.head()
-        assert task is not None
+
+    def choose(queue: ReadyQueue, task: int) -> tuple[Needs, str] | None:
         needs = queue.shape.needs
-        reason = "the most urgent that fits"
-        if queue.shape.widths:
-            own = books[queue.shape.study]
-            width = own.dispatch.advice(task, state.now, room.fitting(needs).bit_count())
-            if not width:
-                continue
-            needs = on(needs, width)
-            reason = why(own, state, task, width, own.dispatch.horizon_s(state.now))
-        places = places_for(room, needs)
-        if places is not None:
-            yield plan.launch(task, places, reason)
-            if queue.shape.study in books:
-                books[queue.shape.study].settle(state, [task])
+        if not queue.shape.widths:
+            return as_its_shape_says(queue, task)
+        own = books[queue.shape.study]
+        width = own.dispatch.advice(task, state.now, room.fitting(needs).bit_count())
+        if not width:
+            return None
+        return on(needs, width), why(own, state, task, width, own.dispatch.horizon_s(state.now))
+
+    for decision in fairly(plan, places_for, choose):
+        yield decision
+        if isinstance(decision, Launch) and (study := state.study_of_step[state.tasks[decision.task].step]) in books:
+            books[study].settle(state, [decision.task])
 
 
 def on(needs: Needs, nodes: int) -> Needs:
