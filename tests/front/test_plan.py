@@ -387,6 +387,14 @@ def test_without_nodes_the_earlier_run_s_own_come_first(tmp_path: Path, capsys: 
     assert [variant["nodes"] for variant in plan["variants"]] == ["1x2", "2x2"]
 
 
+def test_nodes_that_are_only_counted_are_like_the_earlier_run_s(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write_run(tmp_path / "run", records_of([Step("s")], [Task("a", 0)], nodes=[Node("n", 7)]))
+    assert cantle("plan", "--from", run, "--nodes", 3, "--json") == 0
+    assert [v["nodes"] for v in msgspec.json.decode(capsys.readouterr().out)["variants"]] == ["3x7"]
+
+
 def test_a_study_takes_durations_by_name_and_else_by_step(tmp_path: Path) -> None:
     timeline = happened_in(earlier(tmp_path / "run")).timeline
     made = study([Step("sim"), Step("new")], [Task("sim_3", 0), Task("sim_9", 0), Task("x", 1, (), 2.0), Task("y", 1)])

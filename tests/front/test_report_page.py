@@ -188,12 +188,13 @@ def test_the_figures_are_those_of_the_run(run: Path) -> None:
     assert "21 s from the start to the end" in page.text
     assert "60.7 % of the cores' time in use" in page.text
     assert "1 failed 3 attempts" in page.text
+    assert [(row.name, row.done, row.failures) for row in step_times(timeline)] == [("sim", 1, 1), ("report", 1, 0)]
     assert "Failures task why sim_N.2" in page.text
 
 
 def test_cpu_and_peak_memory_are_told_by_step(tmp_path: Path) -> None:
     records = records_of([Step("s")], [Task("a", 0), Task("b", 0)])
-    used = iter([(3.0, 100.0), (5.0, 250.0)])
+    used = iter([(5.0, 250.0), (3.0, 100.0)])
     changed = []
     for record in records:
         if isinstance(record, TaskEnded):
@@ -440,12 +441,12 @@ def test_plan_and_reality_stand_side_by_side(tmp_path: Path) -> None:
 
 def test_a_saved_plan_is_compared_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = estimated(tmp_path / "run")
-    assert cantle("plan", "--from", run, "--nodes", "1x1", "--json") == 0
+    assert cantle("plan", "--from", run, "--nodes", "1x3,1x1", "--finish-by", "30", "--json") == 0
     (tmp_path / "plan.json").write_text(capsys.readouterr().out)
     page = report(run, "--plan", tmp_path / "plan.json")
     assert page.places == ["item0", "item1"]
-    assert "The plan: plan.json, 1x1" in page.text
-    assert re.search(r"end 35 s 20 s 0\.57", page.text)
+    assert "The plan: plan.json, 1x3" in page.text
+    assert re.search(r"end 20 s 20 s 1\.00", page.text)
 
 
 @pytest.mark.parametrize(
