@@ -138,6 +138,7 @@ def _figure(height: int, times: Range1d | None, **more: Any) -> Any:
     made.toolbar.autohide = True
     made.ygrid.visible = False
     made.outline_line_color = None
+    made.background_fill_color = made.border_fill_color = None  # the page's own shows through
     return made
 
 

@@ -4,8 +4,8 @@
   const root = document.documentElement;
   const prefersDark = matchMedia("(prefers-color-scheme: dark)");
   const shades = {
-    light: { paper: "#ffffff", ink: "#1d2733", soft: "#5b6875", rule: "#dfe4ea" },
-    dark: { paper: "#14191f", ink: "#e4e9ee", soft: "#9aa7b4", rule: "#2d3640" },
+    light: { ink: "#1d2733", soft: "#5b6875", rule: "#dfe4ea" },
+    dark: { ink: "#e4e9ee", soft: "#9aa7b4", rule: "#2d3640" },
   };
   let shade = prefersDark.matches ? "dark" : "light";
   const drawn = new Map();
@@ -25,7 +25,6 @@
     const colour = shades[shade];
     for (const model of models(view)) {
       if (model.type !== "Figure" && model.type !== "Plot") continue;
-      model.setv({ background_fill_color: colour.paper, border_fill_color: colour.paper });
       for (const part of [...model.left, ...model.below]) {
         if (!("axis_line_color" in part)) continue;
         part.setv({
