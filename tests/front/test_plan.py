@@ -37,8 +37,8 @@ from cantle.report.idling import idle_rows, idle_stretches
 from cantle.report.partition_times import partition_times
 from cantle.report.planned import widths_in_words
 from cantle.report.planning import Variant, foresee, groups_named, groups_worth_a_look, in_short, recommend
+from cantle.report.recorder import Recorder
 from cantle.report.step_times import step_times
-from cantle.report.timeline import Recorder
 from cantle.runtime.simulated import Fate
 
 SWEEP = """\

@@ -28,7 +28,8 @@ from cantle.model.records import (
 from cantle.model.resources import Needs, Node, Place, Slots
 from cantle.model.study import PartitionWish, Slice, Slicing, Step, Task
 from cantle.report.idling import idle_rows
-from cantle.report.timeline import Recorder, Timeline, bounds_of, most_cores, ready_since
+from cantle.report.recorder import Recorder
+from cantle.report.timeline import Timeline, bounds_of, most_cores, ready_since
 
 HERE = (Place(0, "0"),)
 AGAIN = (Place(1, "0"),)

@@ -16,7 +16,8 @@ from cantle.model.records import StudyAdded, TasksAdded
 from cantle.model.resources import Node
 from cantle.model.study import Limits, Study
 from cantle.report.durations import Durations, durations_of
-from cantle.report.timeline import Recorder, Timeline, bounds_of
+from cantle.report.recorder import Recorder
+from cantle.report.timeline import Timeline, bounds_of
 from cantle.runtime.loop import run
 from cantle.runtime.simulated import Fate, SimulatedWorld
 

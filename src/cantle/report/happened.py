@@ -13,7 +13,8 @@ from cantle.model.records import StudyOver
 from cantle.model.resources import Node
 from cantle.model.study import Commands, Study
 from cantle.report.loading import Run, load
-from cantle.report.timeline import Recorder, Timeline
+from cantle.report.recorder import Recorder
+from cantle.report.timeline import Timeline
 from cantle.store.journal import read
 
 

@@ -9,11 +9,13 @@ from collections.abc import Sequence
 
 import msgspec
 
+from cantle.core.bounds import area_core_s, critical_path_s
 from cantle.core.plan import Policy
 from cantle.model.resources import Node
 from cantle.model.study import Limits, Study
 from cantle.report.durations import Durations
 from cantle.report.forecast import Chances, Forecast, forecast, parse_nodes
+from cantle.report.wording import duration
 
 NEAR = 0.05
 """What ends within so much of the soonest end is as good as the soonest."""
@@ -94,8 +96,6 @@ def groups_worth_a_look(
         msgspec.structs.replace(task, estimate_s=seconds)
         for task, seconds in zip(study.tasks, durations.seconds, strict=True)
     ]
-    from cantle.core.bounds import area_core_s, critical_path_s
-
     chain = critical_path_s(tasks)
     area = area_core_s(tasks, study.steps)
     nodes = 1
@@ -116,8 +116,6 @@ def recommend(variants: Sequence[Variant], finish_by_s: float | None = None) -> 
 
     Of equals the one that ends sooner, then the one named first.
     """
-    from cantle.report.wording import duration
-
     whole = [number for number, variant in enumerate(variants) if variant.whole]
     if not whole:
         return Recommendation(None, "none of them: tasks would fail on each")

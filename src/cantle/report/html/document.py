@@ -12,7 +12,8 @@ from cantle.report.durations import Durations
 from cantle.report.failures import FAILURES, failed_tasks, why
 from cantle.report.forecast import Forecast
 from cantle.report.happened import Happened
-from cantle.report.html.charts import colours_of, steps_chart
+from cantle.report.html.canvas import colours_of
+from cantle.report.html.charts import steps_chart
 from cantle.report.html.frame import Charts, figures, section, table, text, whole
 from cantle.report.html.sections import (
     MOST_ROWS,

@@ -8,7 +8,8 @@ from cantle.core.idleness import Reason
 from cantle.model.resources import count
 from cantle.report.chain import critical_chain
 from cantle.report.html.bars import GRID_COLUMNS, GRID_ROWS, MOST_BARS
-from cantle.report.html.charts import BAD, OTHER, OTHERS, PARTITION, REASONS, timeline_charts
+from cantle.report.html.canvas import BAD, OTHER, OTHERS, PARTITION, REASONS
+from cantle.report.html.charts import timeline_charts
 from cantle.report.html.frame import Charts, section, swatch, table, text
 from cantle.report.idling import idle_rows, idle_stretches
 from cantle.report.partition_times import partition_times
