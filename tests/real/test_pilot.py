@@ -446,3 +446,19 @@ def test_a_map_runs_in_a_pilot_as_well(here: Here) -> None:
     assert "leave out --nodes" in here.does(
         "map", "--pilot", "default", "true", "--nodes", "1x1", "--range", "1-2", code=1
     )
+
+
+def test_a_study_is_over_although_a_partition_of_the_pilot_goes_on(here: Here) -> None:
+    """Partitions are everybody's: a study's own journal knows them, and ends without them."""
+    here.does("up", "--nodes", "3x1")
+    gate = f"until [ -e {here.place}/go ]; do sleep 0.02; done"
+    here.does("submit", here.write("first.yaml", study("first", gate)), "-o", "first")
+    here.does("partition", "create", "first", "mine", "--nodes", "1", "--wait")
+    here.does("partition", "create", str(here.pilot()), "all", "--nodes", "1", "--wait")
+    here.does("submit", here.write("second.yaml", study("second", gate)), "-o", "second")
+    assert all(name in here.does("partition", "list", "second") for name in ("mine", "all"))
+    (here.place / "go").touch()
+    for name in ("first", "second"):
+        here.does("wait", name)
+        assert here.condition(name) == Condition.DONE
+    here.does("down")

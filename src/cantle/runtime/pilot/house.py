@@ -9,7 +9,7 @@ from typing import TypeAlias
 from cantle.core.state import State
 from cantle.engines.base import SharedEngine
 from cantle.errors import LockedError
-from cantle.model.records import AnyRecord, CancelAsked, Event, StudyOver
+from cantle.model.records import AnyRecord, CancelAsked, Event, PartitionEnded, StudyOver
 from cantle.runtime.pilot.entering import Entry
 from cantle.runtime.pilot.errands import Errands
 from cantle.runtime.pilot.jobs import is_over, job_of
@@ -73,6 +73,8 @@ class House:
         """The study is over: bring its files in order, then forget it."""
         number = tenant.number
         del self.tenants[number]
+        for partition in self._state.partitions.living:  # they go on, but not in this study's own journal
+            tenant.journal.write(PartitionEnded(time(), partition))
         self._log.leave(number)
         self.work.remove(number)
         self._engine.close_base(base_of(number))

@@ -20,9 +20,7 @@ from cantle.model.records import (
     NodeLost,
     NodesAwaited,
     NodesJoined,
-    PartitionAsked,
     Refuse,
-    RequestPartition,
     Revived,
     RunResumed,
     RunStarted,
@@ -160,9 +158,8 @@ class Views:
 
 def _seen_from(study: int, record: AnyRecord) -> AnyRecord:
     """What concerns all, as this study knows it: of the studies it knows itself alone."""
-    if isinstance(record, PartitionAsked | RequestPartition):
-        return replace(record, study=0 if record.study == study else -1)
-    return record
+    whose = getattr(record, "study", None)
+    return record if whose is None else replace(record, study=0 if whose == study else -1)
 
 
 def moved(tasks: list[Task], by_tasks: int, by_steps: int) -> list[Task]:
