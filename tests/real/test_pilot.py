@@ -226,7 +226,8 @@ def test_what_is_wrong_with_a_study_is_told_here_and_leaves_no_trace(here: Here)
 
 def test_a_killed_pilot_goes_on_with_all_studies_and_repeats_nothing_that_was_finished(here: Here) -> None:
     here.does("up", "--cores", "4")
-    here.does("run", "--pilot", "default", here.write("c.yaml", study("c", "true")), "-o", "c", "-q", "-t", "0")
+    bad = here.write("bad.yaml", study("bad", "exit 1"))
+    here.does("run", "--pilot", "default", bad, "-o", "bad", "-q", code=2)
     command = "sleep 0.1; echo {0}$(N) >> {1}/ran"
     for name in ("a", "b"):
         text = study(name, command.format(name, here.place), 100, after=f"echo {name}after >> {here.place}/ran")
@@ -243,10 +244,15 @@ def test_a_killed_pilot_goes_on_with_all_studies_and_repeats_nothing_that_was_fi
     assert kills >= 2
     for name in ("a", "b"):
         here.does("wait", name)
+    assert {name: job["state"] for name, job in here.jobs().items()} == {
+        "bad-1": "failed",
+        "a-2": "done",
+        "b-3": "done",
+    }
     here.does("down")
     expected = {f"{name}{n}" for name in "ab" for n in (*range(1, 101), "after")}
     assert set(here.ran()) == expected
-    for directory, runs in ((str(here.pilot()), 203), ("a", 101), ("b", 101)):
+    for directory, runs in ((str(here.pilot()), 202), ("a", 101), ("b", 101)):
         done: set[int] = set()
         for record in here.journal(directory):
             if isinstance(record, Launch):

@@ -13,6 +13,7 @@ from cantle.model.records import (
     AnyRecord,
     CancelAsked,
     Event,
+    Launch,
     LimitsChanged,
     NodeLost,
     NodesJoined,
@@ -23,9 +24,9 @@ from cantle.model.records import (
     StudyAdded,
     TasksAdded,
 )
-from cantle.model.resources import Needs, Node
+from cantle.model.resources import Needs, Node, Place
 from cantle.model.study import Limits, PartitionWish, Step, Task
-from cantle.runtime.loop import run, turn
+from cantle.runtime.loop import turn
 from cantle.runtime.pilot.views import Views, moved
 from cantle.runtime.simulated import Fate, SimulatedWorld
 
@@ -152,9 +153,33 @@ def test_each_studys_own_journal_tells_of_it_what_the_pilots_does(
     resumed = RunResumed(state.now, "here", 2, retry=False)
     log.write(resumed)
     state.apply(resumed)
-    run(state, SimulatedWorld(state, [(state.now, [Node("c", 4)])], fate), log, Decider())
+    late, tasks = study_of(3, False)
+    placed = moved(tasks, len(state.tasks), len(state.steps))
+    world = SimulatedWorld(state, [(state.now, [Node("c", 4)])], fate)
+    world.put(StudyAdded(state.now, "late", late, tasks=3, priority=len(counts) % 2))
+    world.put(TasksAdded(state.now, len(state.tasks), placed, len(counts)))
+    decider = Decider()
+    while not (len(state.studies) > len(counts) and state.finished):
+        turn(state, world, log, decider, world.wait())
     assert all(phase in FINAL for phase in state.phases)
     require_the_same(state, views_of(log.records))
+
+
+def test_what_stands_in_line_in_the_pilot_does_so_in_the_studys_own_journal() -> None:
+    place = (Place(0, "0"),)
+    records: list[AnyRecord] = [
+        RunStarted(0.0, "pilot", "0", "here", 1),
+        NodesJoined(0.0, [Node("a", 4)]),
+        StudyAdded(1.0, "s0", [Step("x")], tasks=2),
+        TasksAdded(1.0, 0, [Task("t0", 0), Task("t1", 0)], 0),
+        StudyAdded(1.0, "s1", [Step("x")], tasks=2),
+        TasksAdded(1.0, 2, [Task("t0", 1), Task("t1", 1)], 1),
+        Launch(2.0, 2, 1, place),
+        Launch(2.0, 3, 1, place, behind=2),
+    ]
+    view = views_of(records)[1]
+    assert view.stands_in_line(1) and view.lines[1].owner == 0
+    assert views_of(records)[0].running == {}
 
 
 def test_a_partition_is_known_to_all_and_to_its_own_study_as_its_own() -> None:
