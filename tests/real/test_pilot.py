@@ -200,12 +200,12 @@ def test_failure_and_cancellation_of_one_study_leave_the_other_alone(here: Here)
     assert "bad" in here.does("resume", "bad", "--cores", "2", "-q", code=2)
 
 
-def test_a_small_study_of_higher_priority_overtakes_a_flood(here: Here) -> None:
+def test_a_small_study_does_not_wait_for_a_flood(here: Here) -> None:
     (here.place / "values").write_text("".join(f"{n}\n" for n in range(3000)))
     here.does("up", "--cores", "2")
     here.does("submit", here.write("flood.yaml", study("flood", "sleep 0.02", 3000)), "-o", "flood")
     small = here.write("small.yaml", study("small", "true", 4))
-    here.does("submit", small, "-o", "small", "--priority", "1", "--wait")
+    here.does("submit", small, "-o", "small", "--wait")
     flood = load(here.place / "flood").state
     assert flood.totals[4] < 1500, "the small one was over before half of the flood was"
     here.does("down", "--now")
@@ -220,6 +220,7 @@ def test_what_is_wrong_with_a_study_is_told_here_and_leaves_no_trace(here: Here)
     lacks = study("lacks", "true") + "env:\n  dependencies:\n    paths:\n      - {name: DATA, path: ./no-such-file}\n"
     assert "no-such-file" in here.does("submit", here.write("lacks.yaml", lacks), "-o", "out", code=1)
     assert not (here.place / "out").exists()
+    assert "is above 20" in here.does("submit", wrong, "--priority", "5000", code=64)
     here.does("run", "--pilot", "default", here.write("good.yaml", study("good", "true")), "-o", "good", "-q")
     assert list(here.jobs()) == ["good-1"]
 
@@ -260,6 +261,8 @@ def test_a_killed_pilot_goes_on_with_all_studies_and_repeats_nothing_that_was_fi
             elif isinstance(record, TaskEnded) and record.outcome == "done":
                 done.add(record.task)
         assert len(done) == runs
+    failed = sum(isinstance(record, Launch) and record.task == 0 for record in here.journal(str(here.pilot())))
+    assert failed == 1, "what failed in a study that is over stays as it is"
     assert sum(isinstance(record, StudyOver) for record in here.journal(str(here.pilot()))) == 3
 
 

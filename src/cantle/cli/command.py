@@ -113,6 +113,18 @@ def at_least(least: float, kind: type[int] | type[float] = int) -> Callable[[str
     return parse
 
 
+def between(least: float, most: float) -> Callable[[str], float]:
+    """A number from `least` to `most`."""
+
+    def parse(text: str) -> float:
+        number = at_least(least, float)(text)
+        if number > most:
+            raise argparse.ArgumentTypeError(f"{text} is above {most}")
+        return number
+
+    return parse
+
+
 def named_amount(text: str) -> tuple[str, int]:
     """`NAME=N`."""
     name, equals, number = text.partition("=")

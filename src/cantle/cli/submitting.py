@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cantle.cli.command import Command, at_least, wrong
+from cantle.cli.command import Command, between, wrong
 from cantle.cli.machine import fresh_directory, limits_of, say
 from cantle.cli.running import read_study, study_arguments
 
@@ -30,17 +30,17 @@ def _arguments(parser: ArgumentParser) -> None:
     )
     group.add_argument(
         "--priority",
-        type=float,
+        type=between(-20, 20),
         default=0.0,
         metavar="P",
-        help="added to that of each step: higher goes first (default 0)",
+        help="from -20 to 20: each step up counts as twice the weight (default 0)",
     )
     group.add_argument(
         "--weight",
-        type=at_least(0.001, float),
+        type=between(0.001, 1000),
         default=1.0,
         metavar="W",
-        help="its part of the nodes beside other studies of the same priority (default 1)",
+        help="its part of the nodes beside other studies, from 0.001 to 1000 (default 1)",
     )
     group.add_argument("--wait", action="store_true", help="wait until it is over, and end as it did")
     group.add_argument("--follow", action="store_true", help="the same, telling of it as `cantle run` does")

@@ -27,6 +27,10 @@ from cantle.store.journal import Journal
 from cantle.store.layout import Layout
 from cantle.store.lock import ConductorLock
 
+MOST_WEIGHT = 1e6
+MOST_PRIORITY = 100.0
+"""Twice as much for each step: what is far beyond makes no difference, but a number that no longer is one."""
+
 
 class Entrance:
     """The studies on their way in, each with the visitor who brought it and waits to hear what becomes of it."""
@@ -64,6 +68,10 @@ class Entrance:
             sent = submission.get(layout)
             if sent is None or sent.number >= 0 or Path(sent.pilot) != self._pilot:
                 raise RequestError(f"{layout.directory} holds no study that waits for this pilot")
+            if not (0 < sent.weight <= MOST_WEIGHT and abs(sent.priority) <= MOST_PRIORITY):
+                raise RequestError(
+                    f"weight {sent.weight:g} or priority {sent.priority:g} is beyond what can be compared"
+                )
             lock = ConductorLock(layout.lock, sent.name)
             lock.acquire()
         except CantleError as problem:

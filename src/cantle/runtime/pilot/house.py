@@ -35,7 +35,7 @@ class House:
         note: Callable[[str], None],
     ) -> None:
         self.tenants: dict[int, Tenant] = {}
-        self.work = SharedWork()
+        self.work = SharedWork(state)
         self._state = state
         self._log = log
         self._engine = engine
@@ -56,7 +56,7 @@ class House:
         if entry.work is not None:
             directory = str(entry.layout.directory)
             self._engine.open_base(base_of(number), directory, entry.submission.env, entry.hide_gpus, first)
-            self.work.add(number, first, entry.work)
+            self.work.add(number, entry.work)
         return tenant
 
     def look_at(self, news: list[int]) -> None:

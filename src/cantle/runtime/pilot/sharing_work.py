@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-
 from msgspec.structs import replace
 
+from cantle.core.state import State
 from cantle.errors import RequestError
 from cantle.model.resources import Node, Place
 from cantle.model.study import Command, Commands
@@ -14,22 +13,17 @@ from cantle.model.study import Command, Commands
 class SharedWork:
     """The work halves of all studies of a pilot, as one. The base of a study's commands is its number, counted from 1."""
 
-    def __init__(self) -> None:
-        self._firsts: list[int] = []
-        self._studies: list[int] = []
+    def __init__(self, state: State) -> None:
+        self._state = state
         self._work: dict[int, Commands] = {}
 
-    def add(self, study: int, first: int, work: Commands) -> None:
-        """The study's tasks are numbered from `first`. Studies come in the order of their tasks."""
-        self._firsts.append(first)
-        self._studies.append(study)
+    def add(self, study: int, work: Commands) -> None:
+        """The study's tasks can be launched from now on."""
         self._work[study] = work
 
     def remove(self, study: int) -> None:
         """Nothing of the study will be launched any more."""
-        if self._work.pop(study, None) is not None:
-            at = self._studies.index(study)
-            del self._studies[at], self._firsts[at]
+        self._work.pop(study, None)
 
     def prepare(self, directory: str) -> None:
         """Each study is prepared when it comes."""
@@ -38,11 +32,12 @@ class SharedWork:
         self, task: int, attempt: int, restart: bool, places: tuple[Place, ...], nodes: tuple[Node, ...]
     ) -> Command:
         """What the task runs in this attempt. Raises RequestError for a study that has no work half here."""
-        at = bisect_right(self._firsts, task) - 1
-        if at < 0:
-            raise RequestError("its study is not here")
-        study = self._studies[at]
-        command = self._work[study].command(task - self._firsts[at], attempt, restart, places, nodes)
+        state = self._state
+        study = state.study_of_step[state.tasks[task].step]
+        work = self._work.get(study)
+        if work is None:
+            raise RequestError(f"study {study} is not here")
+        command = work.command(task - state.studies[study].first_task, attempt, restart, places, nodes)
         return replace(command, base=base_of(study))
 
 
