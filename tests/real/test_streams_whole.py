@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from cantle.model.records import Launch, TaskEnded
+from cantle.model.records import Launch, NodeLost, TaskEnded
 from cantle.store.journal import read
 
 pytestmark = pytest.mark.real
@@ -70,6 +74,15 @@ def cantle(*words: str, cwd: Path) -> tuple[int, str]:
     return done.returncode, done.stdout.decode()
 
 
+def eventually(happened: Callable[[], object], timeout_s: float = 20.0) -> bool:
+    stop = time.monotonic() + timeout_s
+    while not happened():
+        if time.monotonic() > stop:
+            return False
+        time.sleep(0.02)
+    return True
+
+
 def written(tmp_path: Path, failing: int) -> str:
     (tmp_path / "gather.py").write_text(GATHER)
     text = STUDY.replace("PYTHON gather.py", f"{sys.executable} {tmp_path}/gather.py")
@@ -101,6 +114,30 @@ def test_a_stream_that_fails_is_named_and_its_next_attempt_has_files_of_its_own(
         found = cantle("logs", "out", "each", "--stream", "3", "--err", "--attempt", attempt, cwd=tmp_path)
         assert found == (0, "no luck\n")
     assert (tmp_path / "out/each/each.attempt-2.3.err").read_text() == "no luck\n"
+
+
+def test_when_a_runner_is_killed_the_streams_of_both_nodes_begin_anew(tmp_path: Path) -> None:
+    (tmp_path / "study.yaml").write_text(
+        "description: {name: s, description: d}\nstudy:\n  - name: wait\n    description: d\n    run:\n"
+        "      cmd: |\n        mkdir -p ../seen; echo $CANTLE_RUNNER > ../seen/$CANTLE_ATTEMPT.$CANTLE_STREAM\n"
+        "        until [ -e ../go ]; do sleep 0.05; done\n      nodes: 2\n      streams: 4\n      procs: 4\n"
+    )
+    seen = tmp_path / "out/seen"
+    run = subprocess.Popen(
+        [sys.executable, "-m", "cantle", "run", "study.yaml", "--nodes", "2x2", "-o", "out"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    assert eventually(lambda: len(list(seen.glob("1.*"))) == 4 and (seen / "1.3").read_text())
+    os.kill(int((seen / "1.3").read_text()), signal.SIGKILL)
+    assert eventually(lambda: len(list(seen.glob("2.*"))) == 4)
+    (tmp_path / "out/go").touch()
+    told = run.communicate(timeout=30)[0].decode()
+    assert run.returncode == 0, told
+    records = list(read(tmp_path / "out/.cantle/journal.jsonl"))
+    assert [record.node for record in records if isinstance(record, NodeLost)] == [1]
+    assert [(record.attempt, record.outcome) for record in records if isinstance(record, TaskEnded)] == [(2, "done")]
 
 
 @pytest.mark.parametrize(
