@@ -15,8 +15,10 @@ from typing import Protocol, runtime_checkable
 from cantle.model.records import Launch, Stop
 from cantle.model.resources import Node
 from cantle.model.seams import Channel
-from cantle.model.streams import Streams
 from cantle.model.study import Command
+
+if TYPE_CHECKING:
+    from cantle.model.streams import Streams
 
 
 class Engine(Protocol):
