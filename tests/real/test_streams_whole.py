@@ -11,9 +11,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from cantle.allocations.local import LocalAllocation
+from cantle.core.decide import Decider
+from cantle.core.phases import Phase
+from cantle.engines.process import ProcessEngine
 from cantle.model.records import Launch, NodeLost, TaskEnded
+from cantle.readers.map import build
+from cantle.readers.values import from_ranges
+from cantle.runtime.conducting import Machine, begin
 from cantle.store.journal import read
+from cantle.store.layout import Layout
 
 pytestmark = pytest.mark.real
 
@@ -138,6 +147,26 @@ def test_when_a_runner_is_killed_the_streams_of_both_nodes_begin_anew(tmp_path: 
     records = list(read(tmp_path / "out/.cantle/journal.jsonl"))
     assert [record.node for record in records if isinstance(record, NodeLost)] == [1]
     assert [(record.attempt, record.outcome) for record in records if isinstance(record, TaskEnded)] == [(2, "done")]
+
+
+class Plain(ProcessEngine):
+    """An engine that knows nothing of streams."""
+
+    runs_streams = False
+
+
+def test_an_engine_that_runs_no_streams_says_so_of_the_task_that_has_some(tmp_path: Path) -> None:
+    study = build("echo {}", from_ranges(["1-2"]))
+    study.steps.append(replace(study.steps[0], streams=3))
+    study.tasks[1] = replace(study.tasks[1], step=len(study.steps) - 1)
+    conductor = begin(study, Layout(tmp_path / "out"), "map", study.limits)
+    machine = Machine(LocalAllocation(), lambda inbox, layout, hide_gpus: Plain(inbox, str(layout.directory)))
+    try:
+        state = conductor.conduct(machine, Decider()).state
+    finally:
+        conductor.close()
+    assert [phase.name for phase in map(Phase, state.phases)] == ["DONE", "FAILED"]
+    assert state.cause_of[1] == "Plain runs no streams, and this task has 3"
 
 
 @pytest.mark.parametrize(

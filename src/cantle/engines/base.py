@@ -10,7 +10,7 @@ An engine is told about nodes and decisions, and answers with events in the inbo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from cantle.model.records import Launch, Stop
 from cantle.model.resources import Node
@@ -27,9 +27,13 @@ class Engine(Protocol):
     `keeps_lines`: an attempt that is launched `behind` another one is started when that one is over, without being told
     again; with `if_done` only if that one is done, otherwise it ends as "interrupted" without having begun. The end of the
     one before is told first. Where an engine does not do that, nobody is launched so.
+
+    `runs_streams`: a command may be launched as several processes. Where an engine does not do that, tasks of steps with
+    streams end as "unstartable".
     """
 
     keeps_lines: bool
+    runs_streams: bool
 
     def add_node(self, index: int, node: Node, channel: Channel) -> None:
         """Work may be sent to this node from now on, through its runner's channel."""

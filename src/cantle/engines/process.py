@@ -87,6 +87,7 @@ class ProcessEngine:
     """
 
     keeps_lines = True
+    runs_streams = True
 
     def __init__(
         self,

@@ -97,21 +97,17 @@ class RealWorld:
                 )
             except Exception as problem:  # noqa: BLE001 - a reader's bug must fail its task, not the run
                 detail = str(problem) if isinstance(problem, CantleError) else f"{type(problem).__name__}: {problem}"
-                self.inbox.put(
-                    TaskEnded(
-                        self.inbox.now(),
-                        decision.task,
-                        decision.attempt,
-                        "unstartable",
-                        detail=f"its command could not be made: {detail}",
-                    )
-                )
+                self._cannot_start(decision, f"its command could not be made: {detail}")
                 return
             if decision.partition >= 0:
                 name = self.state.partitions.all[decision.partition].name
                 command = replace(command, env={**command.env, "CANTLE_PARTITION": name})
             step = self.state.step_of(decision.task)
-            if step.streams:
+            if step.streams and not self.engine.runs_streams:
+                self._cannot_start(
+                    decision, f"{type(self.engine).__name__} runs no streams, and this task has {step.streams}"
+                )
+            elif step.streams:
                 from cantle.model.streams import streams_of
 
                 self.engine.launch(decision, command, step.walltime_s, step.needs.memory_mib, streams_of(step))
@@ -130,6 +126,9 @@ class RealWorld:
             self.engine.resize_partition(decision.partition, (), gone)
         elif type(decision) is ClosePartition:
             self.engine.close_partition(decision.partition)
+
+    def _cannot_start(self, launch: Launch, why: str) -> None:
+        self.inbox.put(TaskEnded(self.inbox.now(), launch.task, launch.attempt, "unstartable", detail=why))
 
     def settle(self) -> None:
         """The records of this turn are in the operating system's hands: let the messages go."""

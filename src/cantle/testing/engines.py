@@ -73,7 +73,7 @@ class Rig:
     ) -> None:
         """Launch an attempt and send it. Without `cores` it gets the lowest core that no other attempt has.
 
-        `on` names all of its places instead.
+        `on` names all of its places instead; only there can it have `streams`.
         """
         if on:
             self.engine.launch(Launch(self.inbox.now(), task, attempt, on), command, walltime_s, memory_mib, streams)
@@ -86,7 +86,7 @@ class Rig:
             self._given[task, attempt] = core
             cores = str(core)
         launch = Launch(self.inbox.now(), task, attempt, (Place(node, cores, gpus),), behind=behind, if_done=if_done)
-        self.engine.launch(launch, command, walltime_s, memory_mib, streams)
+        self.engine.launch(launch, command, walltime_s, memory_mib)
         self.engine.flush()
 
     def stop(self, task: int, *, attempt: int = 1, why: str = "asked for", at_once: bool = False) -> None:
@@ -185,7 +185,8 @@ def check_engine(make_engine: MakeEngine, make_allocation: MakeAllocation, direc
 
         if rig.engine.keeps_lines:
             _check_lines(rig)
-        _check_streams(rig, place)
+        if rig.engine.runs_streams:
+            _check_streams(rig, place)
 
         rig.launch(6, _shell("sleep 300"), walltime_s=0.5)
         end = rig.ended(6)
