@@ -320,7 +320,7 @@ def snapshot(state: State) -> dict[str, Any]:
     known["children"] = [list(found) if found else found for found in state.children]
     known["running_on"] = {n: list(tasks) for n, tasks in state.running_on.items()}
     known["restart_next"] = set(state.restart_next)
-    for name in ("pids", "launched_at", "ended_at"):
+    for name in ("pids", "ran_on", "launched_at", "ended_at"):
         known[name] = list(known[name])
     known["queues"] = [(queue.shape, queue.ready(), list(queue.short_lines)) for queue in state.queues]
     known["lines"] = [(task, line.owner, list(line.waiting)) for task, line in state.lines.items()]

@@ -17,6 +17,7 @@ from cantle.model.resources import Needs, count
 
 if TYPE_CHECKING:
     from cantle.core.granting import Granting
+    from cantle.core.nearness import Nearness
 
 
 class Decider:
@@ -43,7 +44,9 @@ class Decider:
     @property
     def wakes_at(self) -> float:
         """When there may be something to decide although nothing happens, in the records' time; infinite for never."""
-        return math.inf if self._granting is None else self._granting.wakes_at
+        wakes_at = math.inf if self._granting is None else self._granting.wakes_at
+        nearness: Nearness | None = self._memory.get("nearness")
+        return wakes_at if nearness is None else min(wakes_at, nearness.wakes_at)
 
     def decide(self, state: State) -> Iterator[Decision]:
         """The decisions, one by one. Each must be applied before the next is asked for."""
@@ -53,6 +56,8 @@ class Decider:
             yield from refuse_what_can_never_run(Plan(state))
             self._seen_feasibility = state.feasibility_version
         plan = Plan(state, memory=self._memory)
+        if "nearness" in self._memory:
+            self._memory["nearness"].wakes_at = math.inf
         if state.to_stop:
             yield from stop_what_shall_stop(plan)
         if state.partitions.living or any(study.added.partitions for study in state.studies):

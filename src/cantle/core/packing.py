@@ -12,6 +12,7 @@ from cantle.model.records import Decision
 from cantle.model.resources import Needs, Place, indexes, lowest_bits
 
 if TYPE_CHECKING:
+    from cantle.core.nearness import Nearness
     from cantle.core.reserving import Kept
 
 PlacesFor: TypeAlias = Callable[[Room, Needs], tuple[Place, ...] | None]
@@ -60,6 +61,7 @@ def _most_urgent_first(plan: Plan, places_for: PlacesFor) -> Iterator[Decision]:
         return
     why = "the most urgent"
     kept: Kept | None = None
+    near = _nearness(plan)
     for queue in plan.by_urgency():
         if room.full:
             return
@@ -68,6 +70,8 @@ def _most_urgent_first(plan: Plan, places_for: PlacesFor) -> Iterator[Decision]:
         if plan.may_launch(queue):
             if kept is not None:
                 places = kept.places(plan, task, places_for)
+            elif near is not None:
+                task, places = near.choose(plan, queue, places_for)
             else:
                 places = places_for(room, queue.shape.needs)
                 if places is None and queue.breadth:
@@ -80,6 +84,15 @@ def _most_urgent_first(plan: Plan, places_for: PlacesFor) -> Iterator[Decision]:
         if kept is not None:
             kept.took(plan.state, task, places)
         yield plan.launch(task, places, why)
+
+
+def _nearness(plan: Plan) -> Nearness | None:
+    """Where inputs lie, if that can matter: where there is more than one machine."""
+    if not plan.state.several_machines:
+        return None
+    from cantle.core.nearness import nearness_of
+
+    return nearness_of(plan)
 
 
 def _meanwhile(plan: Plan, queue: ReadyQueue, kept: Kept, places_for: PlacesFor) -> Iterator[Decision]:

@@ -99,6 +99,7 @@ class State:
         self.awaited = 0
         self.room = Room()
         self.partitions = Partitions()
+        self.several_machines = False
 
         self.studies: list[StudyState] = []
         self.steps: list[Step] = []
@@ -121,6 +122,8 @@ class State:
         self.attempts: list[int] = []
         self.queued = bytearray()
         self.pids = array("q")
+        self.ran_on = array("i")
+        """The first node of each task's last attempt, -1 for none."""
         self.launched_at = array("d")
         self.ended_at = array("d")
         self.counts: list[list[int]] = []
@@ -274,6 +277,7 @@ class State:
         self.blockers.extend([0] * n)
         self.children.extend([None] * n)
         self.queued.extend(bytes(n))
+        self.ran_on.frombytes(b"\xff" * (4 * n))
         for times in (self.pids, self.launched_at, self.ended_at):
             times.frombytes(bytes(8 * n))
         self.ranks.extend(b_levels(tasks, first))
@@ -401,6 +405,7 @@ class State:
     def _nodes_joined(self, record: r.NodesJoined) -> None:
         for node in record.nodes:
             self.room.add(node)
+            self.several_machines = self.several_machines or node.machine != self.room.nodes[0].machine
         self.awaited = max(0, self.awaited - len(record.nodes))
         self.feasibility_version += 1
         self.version += 1
@@ -435,6 +440,8 @@ class State:
         self.attempts[task] = record.attempt
         self.launched_at[task] = record.time
         self.running[task] = record
+        if record.on:
+            self.ran_on[task] = record.on[0].node
         if record.partition >= 0:
             self.partitions.all[record.partition].enter(task, record.time)
         ahead = None if record.behind is None else self.running.get(record.behind)

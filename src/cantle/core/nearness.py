@@ -1,0 +1,111 @@
+"""On which machine lie a task's inputs, and how long does it wait for a place there?
+
+What a task reads, its parents wrote; most of it is still in the memory or on the disk of the machine that they ran on. So a
+task prefers the machine of most of its parents. When that is full, another task of its queue that is at home where there is
+room goes first, and the one that was passed over waits for a moment: long enough that a core there is likely to come free,
+short against what it would lose elsewhere. Then it runs anywhere. (This is delay scheduling.) On a single machine nothing of
+this happens.
+"""
+
+from __future__ import annotations
+
+import math
+
+from cantle.core.forecast import expected_s
+from cantle.core.packing import PlacesFor
+from cantle.core.plan import Plan
+from cantle.core.queues import ReadyQueue
+from cantle.model.resources import Place, indexes
+
+PATIENCE = 0.05
+"""A task waits so large a part of its expected duration for a place near its inputs,"""
+LEAST_S = 0.05
+MOST_S = 3.0
+"""and never longer than that."""
+AS_URGENT = 0.8
+"""Another task goes first only when nearly as much hangs on it."""
+DEPTH = 16
+"""So many tasks of a queue are looked at to find one that is at home where there is room."""
+
+
+class Nearness:
+    """The machines, as bits of their nodes, and who waits for one. Kept in the memory of the plans of a run."""
+
+    def __init__(self) -> None:
+        self._machines: dict[str, int] = {}
+        self._alive = 0
+        self._since: dict[int, float] = {}
+        self.wakes_at = math.inf
+        """When somebody's patience ends; whoever begins a pass sets it back."""
+
+    @property
+    def several(self) -> bool:
+        """Whether there is more than one machine."""
+        return len(self._machines) > 1
+
+    def begin(self, plan: Plan) -> None:
+        """A pass begins: learn of nodes that came and went; forget who has got his place."""
+        room = plan.state.room
+        if room.alive != self._alive:
+            self._alive = room.alive
+            self._machines = {}
+            for index in indexes(room.alive):
+                machine = room.nodes[index].machine
+                self._machines[machine] = self._machines.get(machine, 0) | 1 << index
+        if self._since:
+            self._since = {t: since for t, since in self._since.items() if plan.state.queued[t]}
+
+    def choose(self, plan: Plan, queue: ReadyQueue, places_for: PlacesFor) -> tuple[int, tuple[Place, ...] | None]:
+        """Which of the queue's first tasks starts where; no places when none does now."""
+        state, room, needs = plan.state, plan.room, queue.shape.needs
+        head = queue.heap[0][1]
+        anywhere = places_for(room, needs)
+        if anywhere is None:
+            return head, None
+        overdue = -1
+        for task in queue.first(DEPTH):
+            if state.ranks[task] < AS_URGENT * state.ranks[head]:
+                break
+            home = self._home(plan, task)
+            if not home:
+                return task, anywhere
+            near = places_for(room.within(home), needs)
+            if near is not None:
+                return task, near
+            since = self._since.setdefault(task, state.now)
+            until = since + _patience_s(plan, task)
+            if until <= state.now:
+                overdue = task if overdue < 0 else overdue
+            else:
+                self.wakes_at = min(self.wakes_at, until)
+        if overdue >= 0:
+            return overdue, anywhere
+        return head, None
+
+    def _home(self, plan: Plan, task: int) -> int:
+        """The nodes, as bits, of the machine on which most of its parents ran; 0 when there is none to prefer."""
+        state = plan.state
+        votes: dict[str, int] = {}
+        for parent in state.tasks[task].parents:
+            index = state.ran_on[parent]
+            if index >= 0:
+                machine = state.room.nodes[index].machine
+                votes[machine] = votes.get(machine, 0) + 1
+        if not votes:
+            return 0
+        best = max(votes, key=lambda machine: votes[machine])
+        return self._machines.get(best, 0) & plan.room.alive
+
+
+def _patience_s(plan: Plan, task: int) -> float:
+    expected = expected_s(plan.state, task)
+    return min(MOST_S, max(LEAST_S, PATIENCE * expected)) if expected < math.inf else LEAST_S
+
+
+def nearness_of(plan: Plan) -> Nearness | None:
+    """What is known of machines, None when there is only one: then every place is as near as any other."""
+    known: Nearness | None = plan.memory.get("nearness")
+    if known is None:
+        known = plan.memory["nearness"] = Nearness()
+    known.begin(plan)
+    return known if known.several else None

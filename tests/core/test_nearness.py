@@ -1,0 +1,115 @@
+"""Tasks run on the machine where their parents ran, or wait for a moment for a place there."""
+
+from __future__ import annotations
+
+from builders import CheckedState, Job, Story, job, node, study_records
+from cantle.core.decide import Decider
+from cantle.core.nearness import LEAST_S, MOST_S, PATIENCE
+from cantle.model.records import Launch, TimePassed
+from cantle.model.resources import Node
+from cantle.runtime.loop import NoLog, run
+from cantle.runtime.simulated import Fate, SimulatedWorld
+
+TWO = [node("a", machine="one"), node("b", machine="other")]
+
+
+def machine_of(story: Story, name: str) -> str:
+    return story.state.room.nodes[story.launch_of(name).on[0].node].machine
+
+
+def test_a_task_goes_to_the_machine_of_its_parent_rather_than_to_the_first_that_is_free() -> None:
+    story = Story(job("p", estimate_s=9), job("q", estimate_s=1), job("child", "q", estimate_s=1), on=TWO)
+    story.launches()
+    assert machine_of(story, "q") == "other"
+    story.end("p")
+    story.end("q")
+    story.launches()
+    assert machine_of(story, "child") == "other"
+
+
+def test_most_of_its_parents_decide() -> None:
+    on = [node("a", 2, machine="one"), node("b", 2, machine="other")]
+    story = Story(job("p", cores=2), job("q"), job("r"), job("child", "p q r"), on=on)
+    story.launches()
+    for name in ("p", "q", "r"):
+        story.end(name)
+    story.launches()
+    assert machine_of(story, "child") == "other"
+
+
+def test_when_its_machine_is_full_it_waits_a_moment_and_then_goes_anywhere() -> None:
+    jobs = [job("q", priority=2), job("p"), job("child", "q", estimate_s=10, priority=1), job("filler", priority=1.5)]
+    story = Story(*jobs, on=TWO)
+    story.launches()
+    story.end("q")
+    assert story.launches() == ["child"]
+    story = Story(*jobs, on=TWO)
+    assert {name: machine_of(story, name) for name in story.launches()} == {"q": "one", "filler": "other"}
+
+
+def test_the_wait_is_short_against_the_task_and_somebody_wakes_the_packer() -> None:
+    jobs = [job("q"), job("p"), job("x", "q", estimate_s=100), job("y", "q", estimate_s=20)]
+    story = Story(*jobs, on=TWO)
+    story.launches()
+    story.end("q")
+    assert story.launches() == ["x"]
+    story.end("p")
+    assert story.launches() == []
+    wait = PATIENCE * 20
+    assert story.decider.wakes_at == story.state.now + wait
+    story.happens(TimePassed(story.state.now + wait))
+    assert story.launches() == ["y"]
+    assert machine_of(story, "y") == "other"
+    assert LEAST_S < wait < MOST_S
+
+
+def test_another_task_of_the_queue_that_is_at_home_where_there_is_room_goes_first() -> None:
+    jobs = [
+        job("q"),
+        job("p"),
+        job("x", "q", estimate_s=30),
+        job("y", "q", estimate_s=20),
+        job("z", "p", estimate_s=10),
+    ]
+    story = Story(*jobs, on=TWO)
+    story.launches()
+    story.end("q")
+    assert story.launches() == ["x"]
+    story.end("p")
+    assert story.launches() == ["z"]
+    assert machine_of(story, "z") == "other"
+
+
+def test_a_machine_that_is_gone_is_not_waited_for() -> None:
+    story = Story(job("q", estimate_s=9), job("p", estimate_s=1), job("child", "p", estimate_s=1), on=TWO)
+    story.launches()
+    assert machine_of(story, "p") == "other"
+    story.end("p")
+    story.lose("b")
+    story.end("q")
+    assert story.launches() == ["child"]
+
+
+def simulated(machines: int) -> tuple[CheckedState, int]:
+    """Chains of three on nodes of several machines: the state at the end, and how many links stayed on their machine."""
+    jobs: list[Job] = []
+    for chain in range(24):
+        for link in range(3):
+            jobs.append(job(f"c{chain}.{link}", f"c{chain}.{link - 1}" if link else "", estimate_s=1 + chain * 7 % 5))
+    state = CheckedState()
+    for record in study_records(jobs):
+        state.apply(record)
+    on = [Node(f"n{i}", 1, machine=f"m{i % machines}") for i in range(8)]
+    world = SimulatedWorld(state, [(0.0, on)], lambda task, _: Fate(jobs[task].estimate_s))
+    run(state, world, NoLog(), Decider())
+    where = {r.task: state.room.nodes[r.on[0].node].machine for r in state.records if isinstance(r, Launch)}
+    stayed = sum(where[t] == where[state.tasks[t].parents[0]] for t in where if state.tasks[t].parents)
+    return state, stayed
+
+
+def test_most_links_of_chains_stay_on_their_machine_and_it_costs_next_to_no_time() -> None:
+    alone, _ = simulated(1)
+    state, stayed = simulated(4)
+    assert state.succeeded
+    assert stayed >= 36
+    assert state.now <= 1.03 * alone.now
