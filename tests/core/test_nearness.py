@@ -69,7 +69,7 @@ def test_another_task_of_the_queue_that_is_at_home_where_there_is_room_goes_firs
         job("p"),
         job("x", "q", estimate_s=30),
         job("y", "q", estimate_s=20),
-        job("z", "p", estimate_s=10),
+        job("z", "p", estimate_s=18),
     ]
     story = Story(*jobs, on=TWO)
     story.launches()
