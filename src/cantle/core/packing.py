@@ -61,6 +61,7 @@ def _most_urgent_first(plan: Plan, places_for: PlacesFor) -> Iterator[Decision]:
         return
     why = "the most urgent"
     kept: Kept | None = None
+    asked = False
     near = _nearness(plan)
     for queue in plan.by_urgency():
         if room.full:
@@ -74,8 +75,11 @@ def _most_urgent_first(plan: Plan, places_for: PlacesFor) -> Iterator[Decision]:
                 task, places = near.choose(plan, queue, places_for)
             else:
                 places = places_for(room, queue.shape.needs)
-                if places is None and queue.breadth:
-                    kept = _room_to_keep(plan, queue, task)
+            if places is None and kept is None and queue.breadth and not asked:
+                misfit = near is None or places_for(room, queue.shape.needs) is None
+                if misfit:
+                    asked = True
+                    kept = _room_to_keep(plan, queue, queue.heap[0][1])
         if places is None:
             why = "the most urgent that fits"
             if kept is not None and plan.may_launch(queue):
@@ -97,6 +101,8 @@ def _nearness(plan: Plan) -> Nearness | None:
 
 def _meanwhile(plan: Plan, queue: ReadyQueue, kept: Kept, places_for: PlacesFor) -> Iterator[Decision]:
     """The next ones of a queue whose head would be in the way of the task for which room is kept, and they not."""
+    if places_for(plan.room, queue.shape.needs) is None:
+        return
     for task in kept.shorter(plan.state, queue):
         places = places_for(plan.room, queue.shape.needs) if plan.may_launch(queue) else None
         if places is None:

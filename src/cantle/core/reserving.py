@@ -27,8 +27,11 @@ CRITICAL = 0.35
 """Room is kept within a study when a task's chain takes so large a part of the time that all that is left needs."""
 DEPTH = 16
 """So many tasks of a queue are looked at to find one that is over by then."""
-LOOK_AGAIN = 64
-"""What is kept is reckoned anew after one pass in so many running tasks, so that the cost of a pass does not grow with them."""
+LOOKS = 64
+"""So many tasks are looked at like that in a pass."""
+LOOK_AGAIN = 4
+"""After a reckoning comes none until a record has come for one in so many running tasks, so that what a task costs does not
+grow with them."""
 
 _NEVER = 1e18
 """Stands for the end of what nobody knows anything of: later than all that is known, but it comes."""
@@ -48,7 +51,7 @@ class Kept:
         self.spare_nodes = spare_nodes
         self.spare_cores = spare_cores
         """Nodes, as bits, by how many cores they have to spare."""
-        self.passes_left = 0
+        self.looks = LOOKS
 
     @property
     def foreseen(self) -> bool:
@@ -60,12 +63,19 @@ class Kept:
     ) -> tuple[Place, ...] | None:
         """Where another task may start now without being in the way, None when nowhere. `needs`: if not its step's."""
         needs = needs or plan.state.step_of(task).needs
+        found = places_for(plan.room, needs)
+        if found is None:
+            return None
         barred = self._barred(plan.state, task, needs)
-        return places_for(plan.room.within(~barred) if barred else plan.room, needs)
+        return places_for(plan.room.within(~barred), needs) if barred else found
 
     def shorter(self, state: State, queue: ReadyQueue) -> list[int]:
         """Behind the head of the queue, which would be in the way: the next ones that are over by then."""
-        return [task for task in queue.first(DEPTH) if self._over_by_then(state, task)]
+        if self.looks <= 0:
+            return []
+        found = queue.first(DEPTH)
+        self.looks -= len(found)
+        return [task for task in found if self._over_by_then(state, task)]
 
     def took(self, state: State, task: int, places: tuple[Place, ...]) -> None:
         """Another task starts there now."""
@@ -100,19 +110,21 @@ class Kept:
 
 
 def kept_before(plan: Plan, queue: ReadyQueue, task: int, not_before: float = 0.0) -> Kept | None:
-    """The room to keep for the task, from an earlier pass as long as that is fresh. None: it can never fit here.
+    """The room to keep for the task, from an earlier pass as long as that is fresh. Asked once in a pass.
 
-    `not_before`: the task becomes ready at that time only.
+    None: it can never fit here, or another task was reckoned for just now. `not_before`: it becomes ready only then.
     """
-    key = ("kept", _room_number(plan))
-    kept: Kept | None = plan.memory.get(key)
-    if kept is not None and kept.task == task and kept.passes_left > 0:
-        kept.passes_left -= 1
-        return kept
-    kept = _reckon(plan, queue.shape.needs, task, not_before)
+    room = _room_number(plan)
+    kept: Kept | None = plan.memory.get(("kept", room))
+    version = plan.state.version
+    if version < plan.memory.get(("reckon from", room), 0):
+        if kept is None or kept.task != task:
+            return None
+    else:
+        plan.memory["reckon from", room] = version + len(plan.state.running) // LOOK_AGAIN
+        kept = plan.memory["kept", room] = _reckon(plan, queue.shape.needs, task, not_before)
     if kept is not None:
-        kept.passes_left = len(plan.state.running) // LOOK_AGAIN
-    plan.memory[key] = kept
+        kept.looks = LOOKS
     return kept
 
 
@@ -132,13 +144,11 @@ def decides_the_end(plan: Plan, queue: ReadyQueue) -> bool:
     rank = -queue.heap[0][0]
     key = ("work left", _room_number(plan))
     known: tuple[int, float] | None = plan.memory.get(key)
-    study = queue.shape.study
-    if known is None or known[0] <= 0:
+    version = plan.state.version
+    if known is None or version >= known[0]:
         cores = _cores(plan)
-        known = (len(plan.state.running) // LOOK_AGAIN, _work_left(plan, study) / cores if cores else inf)
-    else:
-        known = (known[0] - 1, known[1])
-    plan.memory[key] = known
+        left = _work_left(plan, queue.shape.study) / cores if cores else inf
+        known = plan.memory[key] = (version + len(plan.state.running) // LOOK_AGAIN, left)
     return rank > CRITICAL * known[1]
 
 

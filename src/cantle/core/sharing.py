@@ -124,6 +124,7 @@ def _pass(plan: Plan, places_for: PlacesFor, shares: Shares, choose: Choose) -> 
     for mine in heads.values():
         heapify(mine)
     kept = _kept(plan, holder) if holder is not None else _kept_for_coming(plan, shares, heads)
+    asked = False
     least = [(shares.key(state, study), mine[0][0], study) for study, mine in heads.items()]
     heapify(least)
     while least and not room.full:
@@ -141,11 +142,13 @@ def _pass(plan: Plan, places_for: PlacesFor, shares: Shares, choose: Choose) -> 
                 continue
             needs, why = chosen
             places = places_for(room, needs) if kept is None else kept.places(plan, task, places_for, needs)
-            if places is None and kept is not None and (shorter := kept.shorter(state, queue)):
-                task = shorter[0]
-                places = places_for(room, needs)
+            if places is None and kept is not None and (fitting := places_for(room, needs)) is not None:
+                shorter = kept.shorter(state, queue)
+                if shorter:
+                    task, places = shorter[0], fitting
             if places is None:
-                if kept is None and queue.breadth:
+                if kept is None and queue.breadth and not asked:
+                    asked = True
                     kept = kept_before(plan, queue, task)
                 heappop(mine)
                 continue
