@@ -11,9 +11,9 @@ from builders import CheckedState, Job, job, nodes, study_records
 from cantle.core.decide import Decider, why_never_as
 from cantle.core.phases import Phase
 from cantle.core.standings import Standing
-from cantle.model.records import ClosePartition, Launch, NodeLost, OpenPartition, RequestPartition
+from cantle.model.records import ClosePartition, ElementsAsked, Launch, NodeLost, OpenPartition, RequestPartition
 from cantle.model.resources import Node
-from cantle.model.study import Slice, Slicing
+from cantle.model.study import PartitionWish, Slice, Slicing
 from cantle.runtime.loop import NoLog, run
 from cantle.runtime.simulated import Fate, SimulatedWorld
 
@@ -130,6 +130,66 @@ def test_a_lost_node_breaks_the_element_on_it_and_its_task_gets_another() -> Non
     story.settles()
     assert story.attempt("a") == 2
     assert story.phase("a") == Phase.LAUNCHED
+
+
+def asks(story: Carved, name: str, want: str) -> None:
+    story.happens(ElementsAsked(story._next(), name, want))
+    story.settles()
+
+
+def held_by(story: Carved, name: str) -> dict[int, int]:
+    """How many elements of which width the request holds."""
+    found: dict[int, int] = {}
+    for partition in story.state.partitions.living.values():
+        if partition.holder == name and partition.serves:
+            found[partition.width] = found.get(partition.width, 0) + 1
+    return found
+
+
+def test_two_of_400_and_three_of_50_but_at_most_four() -> None:
+    story = Carved(job("t"), on=nodes(400, 6), slicing=THREADS)
+    asks(story, "mine", "2 x 400 + 3 x 50, at most 4")
+    assert held_by(story, "mine") == {400: 2, 50: 2}
+
+
+def test_a_request_is_met_in_part_and_from_several_copies_and_the_rest_comes_later() -> None:
+    story = Carved(job("t"), on=nodes(400, 2), slicing=Slicing((Slice(50, 2),), max_active=2))
+    asks(story, "mine", "9 x 50")
+    copies = [p.element[1] for p in story.state.partitions.all if p.element is not None]
+    assert (held_by(story, "mine"), copies.count(0), copies.count(1)) == ({50: 9}, 8, 1)
+    asks(story, "yours", "9 x 50")
+    assert held_by(story, "yours") == {50: 6}  # and one lacks the core on which a task runs
+    asks(story, "mine", "")
+    assert held_by(story, "mine") == {}
+    assert held_by(story, "yours") == {50: 9}
+
+
+MINE = PartitionWish("mine", elements="2 x 2")
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_tasks_run_in_what_was_requested_under_the_name_of_their_partition(declared: bool) -> None:
+    jobs = [job("first"), *(job(f"t{i}", "first", nodes=2, partition="mine") for i in range(3))]
+    story = Carved(*jobs, partitions=(MINE,) if declared else (), slicing=Slicing((Slice(2, 1),)))
+    story.await_nodes(5)
+    if not declared:
+        asks(story, "mine", "2 x 2")
+    story.join(*nodes(5))
+    story.settles()
+    story.end("first")
+    story.settles()
+    assert sorted(story.state.running) == [1, 2]
+    story.end("t0")
+    story.settles()
+    assert sorted(story.state.running) == [2, 3]
+    assert {story.state.partitions.all[launch.partition].holder for launch in story.state.running.values()} == {"mine"}
+    if not declared:
+        asks(story, "mine", "")
+    story.end("t1")
+    story.end("t2")
+    story.settles()
+    assert story.state.succeeded
+    assert not story.state.partitions.living
 
 
 @pytest.mark.parametrize(

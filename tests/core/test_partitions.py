@@ -377,7 +377,6 @@ def test_a_partition_without_any_node_left_has_failed() -> None:
         (Needs(cores=2), PartitionWish("pair", 2, cores=1), "each node of its partition pair has 1 of 2 cores"),
         (Needs(whole_nodes=True), PartitionWish("pair", 2, cores=1), "has only 1 core of each node"),
         (Needs(), PartitionWish("pair", 9), "wants 9 nodes"),
-        (Needs(), PartitionWish("other"), "which the study does not declare and nobody has asked for"),
     ],
 )
 def test_a_task_that_its_partition_can_never_hold_fails_at_once(needs: Needs, wish: PartitionWish, told: str) -> None:
@@ -385,6 +384,22 @@ def test_a_task_that_its_partition_can_never_hold_fails_at_once(needs: Needs, wi
     assert told in why_never_as(story.state, story.state.queue_of(0).shape)
     story.settles()
     assert story.phase("t").name == "FAILED"
+
+
+def test_a_task_whose_partition_nobody_makes_waits_as_long_as_other_work_goes_on_and_then_fails() -> None:
+    story = Carved(in_pair("t"), job("other"), on=nodes(3))
+    story.settles()
+    assert (story.phase("t").name, story.phase("other").name) == ("READY", "LAUNCHED")
+    assert "which will be asked for" not in " ".join(explain(story.state, 0))
+    story.end("other")
+    story.settles()
+    assert story.phase("t").name == "FAILED"
+    assert "which nobody has declared or asked for" in story.cause("t")
+    story = Carved(in_pair("t"), job("other"), on=nodes(3))
+    story.settles()
+    story.ask(PAIR)
+    story.settles()
+    assert story.phase("t").name == "LAUNCHED"
 
 
 def test_a_second_partition_of_a_living_name_is_not_made() -> None:

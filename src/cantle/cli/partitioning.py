@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 ACTIVE_S = 3600.0
 _PAUSE_S = 0.01
+_GRANT_S = 0.2
+"""After so long what is free has been granted, and the answer says so."""
 
 
 def _arguments(parser: ArgumentParser) -> None:
@@ -48,6 +50,10 @@ def _arguments(parser: ArgumentParser) -> None:
     _named(resize)
     resize.add_argument("nodes", type=at_least(1), metavar="N", help="on how many nodes")
     resize.add_argument("-w", "--wait", action="store_true", help="wait until it has as many")
+    request = actions.add_parser("request", help="ask for elements of the run's slices")
+    _named(request)
+    request.add_argument("want", metavar="WANT", help="as in '2 x 400 + 3 x 50, at most 4 or 8 x 50'")
+    _named(actions.add_parser("release", help="give back what was requested under this name"))
     _named(actions.add_parser("drain", help="begin nothing more in a partition, and close it when it is empty"))
     _named(actions.add_parser("cancel", help="end a partition now; its tasks return to their queue"))
 
@@ -63,6 +69,8 @@ def _asked(asked: Namespace) -> int:
     run = load(asked.directory)
     if asked.action == "list":
         return _list(run, asked.as_json)
+    if asked.action in ("request", "release"):
+        return _request(run, asked.name, asked.want if asked.action == "request" else "")
     return _ask(run, asked)
 
 
@@ -109,6 +117,53 @@ def _ask(run: Run, asked: Namespace) -> int:
         not_answered(run)
         return 0
     return _tell_outcome(run, name, asked)
+
+
+def _request(run: Run, name: str, want: str) -> int:
+    from time import time
+
+    from cantle.cli.asking import answered, me, not_answered, require_listener
+    from cantle.errors import RequestError
+    from cantle.model.records import ElementsAsked
+    from cantle.model.slicing import choices_of
+    from cantle.store.requests import ask
+
+    require_listener(run, "request")
+    slicings = [study.added.slicing for study in run.state.studies if study.added.slicing is not None]
+    widths = {each.width for slicing in slicings[:1] for each in slicing.slices}
+    if not widths:
+        raise RequestError(f"the nodes of {run.name} are not sliced, so there are no elements to ask for")
+    if not want and name not in run.state.partitions.requests:
+        raise RequestError(f"nobody asked for elements of {run.name} under the name {name!r}")
+    if want:
+        try:
+            choices = choices_of(want)
+        except ValueError as problem:
+            raise RequestError(str(problem)) from None
+        wanted = {width for choice in choices for width, _ in choice.widths}
+        if not wanted & widths:
+            there = ", ".join(map(str, sorted(widths)))
+            raise RequestError(f"no slice has elements of {_either(wanted)} nodes; there are {there}")
+    wish = ElementsAsked(time(), name, want, me())
+    ask(run.directory, wish)
+    if not answered(run, lambda record: isinstance(record, ElementsAsked) and record.name == name):
+        not_answered(run)
+        return 0
+    from time import sleep
+
+    sleep(_GRANT_S)
+    run.refresh()
+    held = [p for p in run.state.partitions.living.values() if p.holder == name and not p.over]
+    counts = {width: sum(p.width == width for p in held) for width in sorted({p.width for p in held}, reverse=True)}
+    has = " + ".join(f"{n} x {width}" for width, n in counts.items()) or "nothing"
+    print(
+        f"{name} holds {has}{' now; more comes as it becomes free' if want else ', which is given back when it idles'}"
+    )
+    return 0
+
+
+def _either(numbers: set[int]) -> str:
+    return " or ".join(map(str, sorted(numbers)))
 
 
 def _is_of(record: Any, name: str) -> bool:
@@ -204,6 +259,7 @@ def _facts(run: Run, partition: Partition) -> dict[str, Any]:
         "active_at": partition.active_at,
         "ended_at": partition.ended_at,
         "by": partition.by,
+        "holder": partition.holder,
         "why": partition.why,
     }
 
@@ -230,6 +286,8 @@ Exit status: 0 when the run took note, 1 otherwise, or when there can be no such
   cantle partition create out side --nodes 8 --cores 2  two cores of each of eight nodes
   cantle partition list out
   cantle partition resize out wide 6
+  cantle partition request out mine '2 x 4 + 3 x 1, at most 4'   elements of slices, for tasks with `partition: mine`
+  cantle partition release out mine                     give them back
   cantle partition drain out wide                       when its tasks have ended
   cantle partition cancel out side                      now; its tasks wait for another one""",
 )

@@ -25,11 +25,13 @@ from cantle.model.records import (
     Decision,
     GrowPartition,
     OpenPartition,
+    Refuse,
     RefusePartition,
     RequestPartition,
     ShrinkPartition,
 )
 from cantle.model.resources import Needs, Node, Slots, count, indexes, lowest_bits, mask_to_list
+from cantle.model.slicing import choices_of
 from cantle.model.study import PartitionWish
 
 MOST_FAILURES = 3
@@ -62,13 +64,18 @@ def _request_what_studies_declare(state: State) -> Iterator[Decision]:
     for number, study in enumerate(state.studies):
         for wish in study.added.partitions:
             of = state.partitions
-            if wish.name in of.by_name or wish.name in of.withheld or of.failures.get(wish.name, 0) >= MOST_FAILURES:
+            if (
+                wish.elements
+                or wish.name in of.by_name
+                or wish.name in of.withheld
+                or of.failures.get(wish.name, 0) >= MOST_FAILURES
+            ):
                 continue
-            if _is_wanted(state, wish.name, ready=True) and not why_never(state, wish, wish.width):
+            if is_wanted(state, wish.name, ready=True) and not why_never(state, wish, wish.width):
                 yield RequestPartition(state.now, wish, number, why="a task is ready that runs in it")
 
 
-def _is_wanted(state: State, name: str, ready: bool) -> bool:
+def is_wanted(state: State, name: str, ready: bool) -> bool:
     """Whether a task runs in it that is ready, or with `ready` false any task that is not over."""
     for number in state.homes.get(name, ()):
         queue = state.queues[number]
@@ -103,16 +110,15 @@ def why_never_in_partition(state: State, shape: Shape) -> str:
     """Why tasks of this shape can never run in their partition, "" when they can or somebody may still make it."""
     name, needs = shape.partition, shape.needs
     of = state.partitions
+    if name in of.requests:
+        return ""  # what was asked for comes and goes
     declared = [wish for wish in state.studies[shape.study].added.partitions if wish.name == name]
     living = of.by_name.get(name)
     wish = living.wish if living is not None else declared[0] if declared else None
+    if wish is not None and wish.elements:
+        return _why_no_elements(state, wish)
     if wish is None:
-        if name in of.withheld:
-            return ""
-        return (
-            f"runs in the partition {name}, which the study does not declare and nobody has asked for; "
-            "declare it under `cantle: partitions:`"
-        )
+        return ""  # somebody may make it yet; see `refuse_what_nobody_makes`
     width = wish.width if living is None else living.width
     if living is None and name not in of.withheld:
         if of.failures.get(name, 0) >= MOST_FAILURES:
@@ -131,6 +137,34 @@ def why_never_in_partition(state: State, shape: Shape) -> str:
             if not lacks:
                 return ""
     return f"needs {needs}; each node of its partition {name} {lacks}" if lacks else ""
+
+
+def _why_no_elements(state: State, wish: PartitionWish) -> str:
+    slicings = [study.added.slicing for study in state.studies if study.added.slicing is not None]
+    if not slicings:
+        return f"its partition {wish.name} wants {wish.elements}, but the study has no slices"
+    there = {each.width for each in slicings[0].slices}
+    wanted = {width for choice in choices_of(wish.elements) for width, _ in choice.widths}
+    if wanted & there:
+        return ""
+    return f"its partition {wish.name} wants {wish.elements}; the slices have elements of {sorted(there)} nodes"
+
+
+def refuse_what_nobody_makes(state: State) -> Iterator[Decision]:
+    """When nothing else is left to do: fail the ready tasks of partitions that nobody declared or ever asked for."""
+    of = state.partitions
+    known = {wish.name for study in state.studies for wish in study.added.partitions} | set(of.withheld)
+    known |= {partition.name for partition in of.all} | set(of.requests)
+    for name, queues in list(state.homes.items()):
+        if not any(state.queues[number].shape.partition for number in queues) or name in known:
+            continue
+        why = (
+            f"runs in the partition {name}, which nobody has declared or asked for, and nothing else is left to do; "
+            f"declare it under `cantle: partitions:`, or make it while the run goes on: cantle partition create DIR {name}"
+        )
+        for number in queues:
+            for task in state.queues[number].ready():
+                yield Refuse(state.now, task, why)
 
 
 def _share(wish: PartitionWish, node: Node) -> Node:
@@ -327,4 +361,4 @@ def _is_kept(state: State, partition: Partition) -> bool:
     """As long as somebody who asked for it may use it, or a task is left that runs in it."""
     if partition.study < 0 or partition.element is not None:  # holding elements is decided where they are granted
         return state.unfinished
-    return _is_wanted(state, partition.name, ready=False)
+    return is_wanted(state, partition.name, ready=False)

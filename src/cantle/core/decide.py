@@ -78,6 +78,10 @@ class Decider:
             yield from let_short_tasks_stand_in_line(plan)
             if not state.totals[Phase.READY]:
                 yield from let_successors_stand_in_line(plan)
+        if state.totals[Phase.READY] and not state.running and len(state.homes) > 1 and _is_stuck(state):
+            from cantle.core.carving import refuse_what_nobody_makes
+
+            yield from refuse_what_nobody_makes(state)
         self._seen = state.version
 
     def _grant(self, state: State) -> Iterator[Decision]:
@@ -86,6 +90,11 @@ class Decider:
 
             self._granting = Granting()
         yield from self._granting.decide(state, self._memory)
+
+
+def _is_stuck(state: State) -> bool:
+    """Nothing runs, nothing is on its way, and no partition may still take something in."""
+    return not (state.awaited or state.stopping or state.partitions.living)
 
 
 def stop_what_shall_stop(plan: Plan) -> Iterator[Decision]:

@@ -86,7 +86,10 @@ def _in_its_partition(state: State, shape: Shape) -> str:
                 f"It runs in the partition {name}, which {state.partitions.withheld[name]}; "
                 f"ask for it again: cantle partition create DIR {name}."
             )
-        return f"It runs in the partition {name}, which will be asked for in the next moment."
+        declared = any(wish.name == name for study in state.studies for wish in study.added.partitions)
+        if name in state.partitions.requests or declared:
+            return f"It runs in the partition {name}, which will be made in the next moment, or when there is room."
+        return f"It runs in the partition {name}, which nobody has made yet: cantle partition create DIR {name}."
     if partition.draining:
         return f"It runs in the partition {name}, which is draining: nothing more begins there."
     if partition.standing != Standing.ACTIVE:

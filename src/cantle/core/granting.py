@@ -15,6 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from cantle.core.broker import Broker
+from cantle.core.carving import is_wanted
 from cantle.core.elements import Element, Grant
 from cantle.core.forecast import expected_end, expected_s
 from cantle.core.holding import Holding, gang_start_cost_s
@@ -35,9 +36,11 @@ from cantle.model.records import (
     RequestPartition,
 )
 from cantle.model.resources import Slots, count, indexes, lowest_bits, mask_to_list
-from cantle.model.slicing import combination
+from cantle.model.slicing import choices_of, combination
 from cantle.model.study import PartitionWish, Slicing
 
+ASKED = -2
+"""The broker's jobs are the studies, by number, and from here downwards those who asked from outside."""
 AGENT_S = 0.02
 """What starting an agent is taken to cost, until some have started."""
 
@@ -58,17 +61,37 @@ class Granting:
                 sliced = self._sliced.get(slicing)
                 if sliced is None:
                     sliced = self._sliced[slicing] = _Sliced(slicing, state, len(self._sliced))
-                sliced.jobs[number] = None
+                sliced.jobs[number] = ELEMENTS_OF.format(number)
+        first = next(iter(self._sliced.values()), None)
+        if first is not None:  # who asks by name asks for elements of the run's first slicing
+            for number, name in enumerate(_asking(state)):
+                first.jobs[ASKED - number] = name
         for sliced in self._sliced.values():
             yield from sliced.decide(state, memory)
             self.wakes_at = min(self.wakes_at, sliced.wakes_at)
+
+
+def _asking(state: State) -> dict[str, str]:
+    """Who wants elements under a name of his own, and which: a study that declares it, or somebody from outside.
+
+    The names keep their order, so that they can be numbered; who wants nothing (any more) wants "".
+    """
+    found: dict[str, str] = {}
+    for study in state.studies:
+        for wish in study.added.partitions:
+            if wish.elements:
+                found[wish.name] = wish.elements if is_wanted(state, wish.name, ready=False) else ""
+    for name, request in state.partitions.requests.items():
+        found[name] = request.want
+    return found
 
 
 class _Sliced:
     """One slicing, with the studies (the broker's jobs) that it serves."""
 
     def __init__(self, slicing: Slicing, state: State, number: int) -> None:
-        self.jobs: dict[int, None] = {}
+        self.jobs: dict[int, str] = {}
+        """Where the tasks of each job are at home."""
         self.wakes_at = math.inf
         self._suffix = f"@{number}" if number else ""
         self._broker = Broker(slicing, state.room, agent_s=AGENT_S)
@@ -96,12 +119,15 @@ class _Sliced:
     def _take_up(self, state: State) -> None:
         """Learn of the elements that are there already."""
         for partition in state.partitions.living.values():
-            if partition.element is None or state.studies[partition.study].added.slicing != self._slicing:
+            study = state.studies[max(0, partition.study)]
+            if partition.element is None or study.added.slicing != self._slicing:
                 continue
             slice_, copy, index = partition.element
             nodes = tuple(partition.nodes())
             masks = tuple(partition.room.capacity[node][0] for node in nodes)
-            grant = Grant(partition.study, slice_, copy, index, nodes, masks)
+            names = list(_asking(state))
+            job = ASKED - names.index(partition.holder) if partition.holder else partition.study
+            grant = Grant(job, slice_, copy, index, nodes, masks)
             if len(nodes) == partition.width:
                 self._broker.ledger.occupy(grant, state.now, partition.number)
                 if partition.closing or partition.over:
@@ -152,10 +178,14 @@ class _Sliced:
     # What is wanted, and granted
 
     def _say_what_is_wanted(self, state: State) -> None:
-        for job in list(self.jobs):
+        asking = _asking(state)
+        for job, home in list(self.jobs.items()):
+            if job <= ASKED:
+                self._heed(state, job, asking[home])
+                continue
             counts: dict[int, int] = {}
             total = 0
-            for number in state.homes.get(ELEMENTS_OF.format(job), ()):
+            for number in state.homes.get(home, ()):
                 queue = state.queues[number]
                 ready = len(queue.heap) if queue.head() is not None else 0
                 if not ready:
@@ -175,6 +205,17 @@ class _Sliced:
             known = self._broker.claims.get(job)
             if known is None or known.want.choices != want.choices:
                 self._broker.ask(want if known is None else replace(want, asked_at=known.want.asked_at))
+
+    def _heed(self, state: State, job: int, wanted: str) -> None:
+        """Somebody wants elements by name, or no more."""
+        known = self._broker.claims.get(job)
+        if not wanted:
+            if known is not None:
+                self._broker.withdraw(job)
+        else:
+            choices = choices_of(wanted)
+            if known is None or known.want.choices != choices:
+                self._broker.ask(Want(job, state.now if known is None else known.want.asked_at, choices))
 
     def _widths_for(self, state: State, shape: Shape, ready: int) -> list[int]:
         """The widths that tasks of this shape may have here, the preferred first.
@@ -200,8 +241,10 @@ class _Sliced:
                 yield from self._make(state, move)
             else:
                 ledger.occupy(move, now)
-                if state.partitions.all[move.element].study != move.job:
-                    yield AssignPartition(now, move.element, move.job)
+                partition = state.partitions.all[move.element]
+                study, holder = self._held_by(move.job)
+                if (partition.study, partition.holder) != (study, holder):
+                    yield AssignPartition(now, move.element, study, holder)
 
     def _make(self, state: State, grant: Grant) -> Iterator[Decision]:
         """An element becomes a partition. When it does not (somebody else's bears its name), nothing has changed."""
@@ -211,14 +254,19 @@ class _Sliced:
         cores = {mask.bit_count() for mask in grant.masks}
         name = f"w{width}.{grant.slice}.{grant.copy}.{grant.index}{self._suffix}"
         wish = PartitionWish(name, width, min(cores))
-        why = f"{state.studies[grant.job].added.name} wants an element of {count(width, 'node')}"
-        yield RequestPartition(now, wish, grant.job, (grant.slice, grant.copy, grant.index), why)
+        study, holder = self._held_by(grant.job)
+        why = f"{holder or state.studies[study].added.name} wants an element of {count(width, 'node')}"
+        yield RequestPartition(now, wish, study, (grant.slice, grant.copy, grant.index), why, holder)
         if len(of.all) == number:
             return
         yield AdmitPartition(now, number)
         yield GrowPartition(now, number, tuple(map(_slots_of(state), grant.nodes, grant.masks)), why)
         yield OpenPartition(now, number, why)
         self._broker.ledger.occupy(grant, now, number)
+
+    def _held_by(self, job: int) -> tuple[int, str]:
+        """The study, and the name of the request if it is one."""
+        return (job, "") if job > ASKED else (-1, self.jobs[job])
 
     def _close(self, state: State, number: int, why: str) -> Iterator[Decision]:
         self._broker.ledger.close(number, state.now)
@@ -231,7 +279,7 @@ class _Sliced:
 
     def _run_what_fits(self, state: State, memory: dict[object, Any]) -> Iterator[Decision]:
         """Holders pull from the queue that all elements of their study share."""
-        ready = {job: state.homes.get(ELEMENTS_OF.format(job), []) for job in self.jobs}
+        ready = {job: state.homes.get(home, []) for job, home in self.jobs.items()}
         ready = {job: found for job, queues in ready.items() if (found := [n for n in queues if _has_ready(state, n)])}
         if not ready:
             return
@@ -265,6 +313,10 @@ class _Sliced:
             partition = state.partitions.all[element.number]
             if partition.running or partition.standing != Standing.ACTIVE or element.status == "closing":
                 continue
+            if element.job is not None and element.job <= ASKED:
+                if element.job not in self._broker.claims or not state.unfinished:
+                    yield from self._close(state, element.number, f"{partition.holder} wants it no more")
+                continue
             if element.status == "held" and not ledger.park(element.number, now):
                 yield from self._close(state, element.number, "nothing is ready for it, and its copy is wanted no more")
                 continue
@@ -295,18 +347,18 @@ class _Sliced:
         others = len(self._broker.ledger.of_width) > 1 or len(self.jobs) > 1 or bool(state.homes[""])
         means = [
             state.queues[n].mean_s
-            for job in self.jobs
-            for n in state.homes.get(ELEMENTS_OF.format(job), ())
+            for home in self.jobs.values()
+            for n in state.homes.get(home, ())
             if state.queues[n].done
         ]
         return sum(means) / len(means) / 2 if others and means else 0.0
 
     def _work_left(self, state: State, width: int) -> bool:
         """Whether any task may still want an element of this width."""
-        for job in self.jobs:
+        for home in self.jobs.values():
             shapes = {
                 n
-                for n in state.homes.get(ELEMENTS_OF.format(job), ())
+                for n in state.homes.get(home, ())
                 if width in (state.queues[n].shape.widths or (state.queues[n].shape.needs.nodes,))
             }
             for step, shape in enumerate(state.shape_of_step):
@@ -316,7 +368,7 @@ class _Sliced:
 
     def _coming(self, state: State, width: int, at_most: int, until: float) -> int:
         """How many tasks of this width are ready, or will be until that time: those whose last parents run."""
-        homes = {n for job in self.jobs for n in state.homes.get(ELEMENTS_OF.format(job), ())}
+        homes = {n for home in self.jobs.values() for n in state.homes.get(home, ())}
         found = sum(
             len(state.queues[n].heap) for n in homes if _has_ready(state, n) and _takes(state.queues[n].shape, width)
         )

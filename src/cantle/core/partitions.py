@@ -35,6 +35,7 @@ class Partition:
         "draining",
         "element",
         "ended_at",
+        "holder",
         "idle_since",
         "lost_nodes",
         "number",
@@ -56,6 +57,7 @@ class Partition:
         self.asked_at = asked_at
         self.width = wish.width
         self.element: tuple[int, int, int] | None = None
+        self.holder = ""
         self.standing = Standing.NEW
         self.room = Room()
         self.running: dict[int, None] = {}
@@ -109,7 +111,7 @@ class Partition:
 class Partitions:
     """All partitions of a run, by number; those that have slots or may get some; and the living ones by name."""
 
-    __slots__ = ("all", "by_name", "failures", "living", "withheld")
+    __slots__ = ("all", "by_name", "failures", "living", "requests", "withheld")
 
     def __init__(self) -> None:
         self.all: list[Partition] = []
@@ -117,6 +119,8 @@ class Partitions:
         """Those that are not over, or still have slots."""
         self.by_name: dict[str, Partition] = {}
         """Those that are not over."""
+        self.requests: dict[str, r.ElementsAsked] = {}
+        """Who wants elements of slices, by his name; one who wants nothing more stays known, without a want."""
         self.withheld: dict[str, str] = {}
         """Names that somebody took away by draining or canceling, and how: nobody but a person makes those again."""
         self.failures: dict[str, int] = {}
@@ -135,6 +139,7 @@ def _asked(state: State, record: r.PartitionAsked | r.RequestPartition) -> None:
     partition = Partition(len(of.all), record.wish, record.study, by, record.time)
     if isinstance(record, r.RequestPartition):
         partition.element = record.element
+        partition.holder = record.holder
         partition.why = record.why
     of.all.append(partition)
     of.living[partition.number] = of.by_name[partition.name] = partition
@@ -164,6 +169,12 @@ def _cancel_asked(state: State, record: r.PartitionCancelAsked) -> None:
         state.partitions.withheld[record.name] = f"was {partition.why}"
         _stop_what_runs(state, partition)
         state.version += 1
+
+
+def _elements_asked(state: State, record: r.ElementsAsked) -> None:
+    state.partitions.requests[record.name] = record
+    state.version += 1
+    state.feasibility_version += 1
 
 
 def _admit(state: State, record: r.AdmitPartition) -> None:
@@ -197,7 +208,9 @@ def _shrink(state: State, record: r.ShrinkPartition) -> None:
 
 
 def _assign(state: State, record: r.AssignPartition) -> None:
-    state.partitions.all[record.partition].study = record.study
+    partition = state.partitions.all[record.partition]
+    partition.study = record.study
+    partition.holder = record.holder
     state.version += 1
 
 
@@ -307,6 +320,7 @@ RULES: dict[type, Callable[[State, Any], None]] = {
     r.PartitionResizeAsked: _resize_asked,
     r.PartitionDrainAsked: _drain_asked,
     r.PartitionCancelAsked: _cancel_asked,
+    r.ElementsAsked: _elements_asked,
     r.AdmitPartition: _admit,
     r.RefusePartition: _refuse,
     r.GrowPartition: _grow,

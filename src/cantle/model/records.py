@@ -225,6 +225,18 @@ class PartitionCancelAsked(Record, frozen=True, tag=True):
     by: str = ""
 
 
+class ElementsAsked(Record, frozen=True, tag=True):
+    """Somebody wants elements of the slices, as in `2 x 400 + 3 x 50, at most 4`, instead of what he wanted before.
+
+    They are made as they become free, perhaps not all of them. Tasks whose step names `name` as their partition run in them.
+    Without a `want` he gives back what he holds, when nothing runs in it.
+    """
+
+    name: str
+    want: str = ""
+    by: str = ""
+
+
 class PartitionStarted(Record, frozen=True, tag=True):
     """The partition's agent is alive: tasks may run there."""
 
@@ -291,13 +303,15 @@ class Refuse(Record, frozen=True, tag=True):
 class RequestPartition(Record, frozen=True, tag=True):
     """The run itself wants a partition: one that its study declares, or an element of one of its slices.
 
-    `element` tells which: the number of the slice, of its copy, and of the element in the copy.
+    `element` tells which: the number of the slice, of its copy, and of the element in the copy. `holder`: somebody's request
+    by whose name it is held, "" for the study.
     """
 
     wish: PartitionWish
     study: int
     element: tuple[int, int, int] | None = None
     why: str = ""
+    holder: str = ""
 
 
 class AdmitPartition(Record, frozen=True, tag=True):
@@ -330,10 +344,11 @@ class ShrinkPartition(Record, frozen=True, tag=True):
 
 
 class AssignPartition(Record, frozen=True, tag=True):
-    """The partition, an idle element, is held by another study from now on."""
+    """The partition, an idle element, is held by another study, or by somebody's request, from now on."""
 
     partition: int
     study: int
+    holder: str = ""
 
 
 class OpenPartition(Record, frozen=True, tag=True):
@@ -371,6 +386,7 @@ Event: TypeAlias = (
     | PartitionResizeAsked
     | PartitionDrainAsked
     | PartitionCancelAsked
+    | ElementsAsked
     | PartitionStarted
     | PartitionFailed
     | PartitionEnded

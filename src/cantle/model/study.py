@@ -77,6 +77,7 @@ class PartitionWish(msgspec.Struct, frozen=True, omit_defaults=True):
     `width` counts nodes; `cores` and `gpus` are per node, and `cores` 0 means whole nodes with all that they have. Of a share
     of a node the memory is in proportion to the cores, unless `memory_mib` says it. `layout`: `any` takes the fewest runs of
     neighbours, `contiguous` exactly one, `spread` as many machines as there are. `near` names machines that are preferred.
+    `elements`, as in `2 x 400 + 3 x 50, at most 4`: not one partition of its own, but elements of the study's slices.
     """
 
     name: str
@@ -87,6 +88,7 @@ class PartitionWish(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: str = ""
     layout: Literal["any", "contiguous", "spread"] = "any"
     near: tuple[str, ...] = ()
+    elements: str = ""
 
 
 class Task(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):

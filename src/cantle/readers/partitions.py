@@ -3,12 +3,14 @@
 cantle:
     partitions:
         sim: {nodes: 2, cores: 4, layout: contiguous, near: [node3]}
+        mine: {elements: "2 x 400 + 3 x 50, at most 4"}
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from cantle.model.slicing import choices_of
 from cantle.model.study import PartitionWish
 
 from .expansion import Expansion
@@ -17,7 +19,7 @@ from .quantities import memory_mib
 from .shape import is_kind, only
 from .yaml_nodes import Item
 
-_KEYS = ("nodes", "cores", "gpus", "memory", "kind", "layout", "near")
+_KEYS = ("nodes", "cores", "gpus", "memory", "kind", "layout", "near", "elements")
 _LAYOUTS = ("any", "contiguous", "spread")
 
 
@@ -87,4 +89,14 @@ def _wish(name: str, item: Item, path: str, findings: Findings) -> PartitionWish
             findings.wrong(near.line, f"{path}.near", "must name machines", "near: [node1, node2]")
         else:
             said["near"] = tuple(each.text for each in entries)
+    elements = item.mapping.get("elements")
+    if elements is not None:
+        said["elements"] = elements.text
+        try:
+            choices_of(elements.text)
+        except ValueError as problem:
+            findings.wrong(elements.line, f"{path}.elements", str(problem))
+        if len(item.mapping) > 1:
+            what = "says which elements of the slices these are, so nothing else can be said of their size"
+            findings.wrong(elements.line, f"{path}.elements", what)
     return PartitionWish(name, **said)

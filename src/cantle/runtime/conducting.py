@@ -29,6 +29,7 @@ from cantle.errors import LockedError, MachineError, PluginError, RequestError
 from cantle.model.records import (
     AnyRecord,
     CancelAsked,
+    ElementsAsked,
     Event,
     LimitsChanged,
     PartitionAsked,
@@ -209,10 +210,23 @@ class Conductor:
         return observe
 
 
+def _is_want(event: ElementsAsked, state: State) -> bool:
+    """Whether it can be read, and there are slices."""
+    from cantle.model.slicing import choices_of
+
+    try:
+        choices_of(event.want or "1 x 1")
+    except ValueError:
+        return False
+    return any(study.added.slicing is not None and study.added.slicing.slices for study in state.studies)
+
+
 def concerns(event: Event, state: State) -> bool:
     """Whether a request speaks of tasks and studies that there are."""
     if isinstance(event, CancelAsked):
         return all(0 <= task < len(state.tasks) for task in event.tasks or ())
+    if isinstance(event, ElementsAsked):
+        return _is_want(event, state)
     if isinstance(event, PartitionAsked):
         return event.wish.name not in state.partitions.by_name and event.wish.width > 0
     if isinstance(event, PartitionResizeAsked | PartitionDrainAsked | PartitionCancelAsked):

@@ -17,6 +17,7 @@ import msgspec
 from cantle.errors import MachineError
 from cantle.model.records import (
     CancelAsked,
+    ElementsAsked,
     LimitsChanged,
     PartitionAsked,
     PartitionCancelAsked,
@@ -37,6 +38,7 @@ Wish: TypeAlias = (
     | PartitionResizeAsked
     | PartitionDrainAsked
     | PartitionCancelAsked
+    | ElementsAsked
 )
 """What may be asked from outside. No other record is taken from there: nobody may claim that a task ended."""
 
