@@ -103,11 +103,16 @@ def _geomean(values: Sequence[float]) -> float:
     return math.exp(sum(map(math.log, values)) / len(values))
 
 
+def show(rows: list[list[object]]) -> None:
+    """Print what `measured` gave."""
+    head = ["estimates"] + [f"S={cost:g} {what}" for cost in START_COSTS_S for what in ("geo", "strict", "worst")]
+    table(head, [[f"{cell:.4f}" if isinstance(cell, float) else cell for cell in row] for row in rows])
+
+
 def main() -> None:
     asked = arguments(__doc__)
     rows, figures = measured(ERRORS[:1] if asked.quick else ERRORS)
-    head = ["estimates"] + [f"S={cost:g} {what}" for cost in START_COSTS_S for what in ("geo", "strict", "worst")]
-    table(head, [[f"{cell:.4f}" if isinstance(cell, float) else cell for cell in row] for row in rows])
+    show(rows)
     conclude(**figures)
 
 

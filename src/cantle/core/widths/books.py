@@ -7,6 +7,8 @@ again when a fifth of what was left is over; without one, dispatch goes by what 
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from cantle.core.observed import Observed
 from cantle.core.phases import FINAL, Phase
 from cantle.core.plan import Plan
@@ -23,7 +25,7 @@ REPLANNED_AFTER = 0.2
 """A course is set again when this share of the tasks that were left at the last time is over."""
 KNOWN_ENOUGH = 0.5
 """A course is set when the durations of this share of the tasks are known."""
-MOST_PLANNED = 3000
+MOST_PLANNED = 5000
 """Of more tasks no course is set: that would hold up the run for more than a second."""
 _LEAST_LEFT = 0.1
 """What runs is expected to go on for at least this share of its expected duration."""
@@ -36,6 +38,13 @@ class Books:
         self.study = study
         self.seen = seen
         self.queues = frozenset(n for n in plan.queues if plan.state.queues[n].shape.study == study)
+        self._group_of: dict[int, int] = {}
+        self._needs: list[Needs] = []
+        for number in sorted(self.queues):
+            share = structs.replace(plan.state.queues[number].shape.needs, nodes=1)
+            if share not in self._needs:
+                self._needs.append(share)
+            self._group_of[number] = self._needs.index(share)
         self.course: dict[int, tuple[int, float, float]] = {}
         """Of each task of the course: its least width, priority and tail in seconds."""
         self._setting: tuple[object, ...] = ()
@@ -156,12 +165,20 @@ class Books:
             level,
             priority,
             tail,
-            group=number,
+            group=self._group_of[number],
             weight=self.weight(state, number),
             urgency=shape.priority,
         )
 
     # What it knows
+
+    def free(self, plan: Plan) -> dict[int, int]:
+        """By group of the dispatch, on how many nodes its tasks fit now; 0 when the study's throttle lets none start."""
+        study = plan.state.studies[self.study]
+        throttle = study.limits.throttle
+        if throttle and study.in_progress >= throttle:
+            return {}
+        return {group: plan.room.fitting(share).bit_count() for group, share in enumerate(self._needs)}
 
     def table(self, state: State, task: int) -> Table:
         """The task's expected times on the widths that it may have here."""

@@ -61,6 +61,7 @@ class Dispatch:
         "_shelves",
         "manner",
         "slots",
+        "spare",
     )
 
     def __init__(self, slots: int, manner: Manner = PLANNED) -> None:
@@ -72,6 +73,8 @@ class Dispatch:
         self._order: list[tuple[int, int]] = []
         self._long: list[tuple[float, int]] = []
         """The ready tasks that can be widened, by falling time at their base width."""
+        self.spare: dict[int, int] = {}
+        """What the last call of `starts` left free in its own reckoning, by group."""
         self._base_area = 0.0
         self._running: dict[int, tuple[float, float]] = {}
         self._end_weight = 0.0
@@ -144,9 +147,13 @@ class Dispatch:
         if not self._ready or most <= 0:
             return []
         free = dict(free)
-        bar = -self.horizon_s(now) * self.manner.tightness
+        horizon_s = self.horizon_s(now)
+        bar = -horizon_s * self.manner.tightness
+        if self.manner.tightness < 1 and self._all_fit(horizon_s, most):
+            bar = -horizon_s
         patience = self.manner.patience
         ready = self._ready
+        self.spare = free
         started: list[tuple[int, int]] = []
         groups: dict[int, int] = {}
         aside: list[tuple[tuple[int, int], Key]] = []
@@ -180,6 +187,14 @@ class Dispatch:
         for task, _ in started:
             self.gone(task)
         return started
+
+    def _all_fit(self, horizon_s: float, room: int) -> bool:
+        """Whether all that is ready could start at once on so many nodes, each wide enough to be over within T."""
+        for table, base, ceiling, _, _, _ in self._ready.values():
+            room -= table.widths[bisect_left(table.falling, -horizon_s, base, ceiling)]
+            if room < 0:
+                return False
+        return True
 
     def advice(self, task: int, now: float, room: int) -> int:
         """On how many of so many free nodes the task should start now, 0 when it had better wait."""

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from msgspec import structs
 
 from cantle.core.packing import PlacesFor
-from cantle.core.phases import Phase
 from cantle.core.plan import Plan
 from cantle.core.queues import ReadyQueue
 from cantle.core.sharing import as_its_shape_says, fairly
@@ -55,26 +54,21 @@ def _books(plan: Plan) -> dict[int, Books]:
 
 
 def _all_of_one_study(plan: Plan, books: Books, places_for: PlacesFor) -> Iterator[Decision]:
-    state, room = plan.state, plan.room
-    while not room.full and len(books.dispatch):
-        free = {}
-        for number in sorted(books.queues):
-            queue = state.queues[number]
-            if queue.heap and plan.may_launch(queue):
-                free[number] = room.fitting(queue.shape.needs).bit_count()
-        horizon_s = books.dispatch.horizon_s(state.now)
-        launched = False
-        chosen = books.dispatch.starts(state.now, free)
+    """Dispatch reckons that what it starts takes whole nodes; where they have room for more, it is asked again."""
+    state, room, dispatch = plan.state, plan.room, books.dispatch
+    free = books.free(plan)
+    while len(dispatch) and any(free.values()):
+        horizon_s = dispatch.horizon_s(state.now)
+        chosen = dispatch.starts(state.now, free)
         for task, level in chosen:
             queue = state.queue_of(task)
-            table = books.table(state, task)
-            width = table.widths[level]
+            width = books.table(state, task).widths[level]
             places = places_for(room, on(queue.shape.needs, width)) if plan.may_launch(queue) else None
-            if places is not None and state.phases[task] == Phase.READY:
-                launched = True
+            if places is not None:
                 yield plan.launch(task, places, why(books, state, task, width, horizon_s))
         books.settle(state, [task for task, _ in chosen])
-        if not launched:
+        free = books.free(plan)
+        if not chosen or all(room <= dispatch.spare.get(group, 0) for group, room in free.items()):
             return
 
 
