@@ -10,6 +10,7 @@ from cantle.core.widths.choosing import plan_widths
 from cantle.core.widths.dispatch import BLIND, PLANNED, Dispatch, Manner
 from cantle.core.widths.graph import Graph
 from cantle.core.widths.moves import Chance, moved
+from cantle.core.widths.robust import TIGHT, course
 from cantle.core.widths.schedules import Schedule, as_it_goes, in_order
 from cantle.core.widths.sweep import sweep
 from cantle.core.widths.tables import Table, amdahl, rigid, table
@@ -240,3 +241,70 @@ def test_chance_is_even_and_always_the_same() -> None:
     drawn = [chance.below(6) for _ in range(6000)]
     assert drawn == [again.below(6) for _ in range(6000)]
     assert all(850 < drawn.count(face) < 1150 for face in range(6))
+
+
+# Groups of tasks that fit on different nodes; tight dispatch; courses
+
+
+def test_groups_fit_on_nodes_of_their_own_and_what_one_takes_is_taken_from_all() -> None:
+    dispatch = Dispatch(8)
+    dispatch.ready(0, rigid(2, 1.0), 0, 3.0, 0.0, group=0)
+    dispatch.ready(1, rigid(2, 1.0), 0, 2.0, 0.0, group=1)
+    dispatch.ready(2, rigid(1, 1.0), 0, 1.0, 0.0, group=1)
+    assert dispatch.starts(0.0, {0: 4, 1: 3}) == [(0, 0), (2, 0)], "of its three nodes the second group has one left"
+    assert dispatch.spare == {0: 1, 1: 0}
+    assert dispatch.starts(0.0, {0: 4}) == [], "a group that is not named may not start"
+
+
+def test_urgency_goes_before_priority() -> None:
+    dispatch = Dispatch(1)
+    dispatch.ready(0, rigid(1, 9.0), 0, 9.0, 0.0)
+    dispatch.ready(1, rigid(1, 1.0), 0, 1.0, 0.0, urgency=1.0)
+    assert dispatch.starts(0.0, {0: 1}) == [(1, 0)]
+
+
+def test_weights_count_as_cores_do() -> None:
+    dispatch = Dispatch(8)
+    dispatch.ready(0, rigid(2, 10.0), 0, 1.0, 0.0, weight=2)
+    assert dispatch.horizon_s(0.0) == 5.0
+
+
+def test_advice_is_what_dispatch_would_do_with_so_many_free_nodes() -> None:
+    dispatch = Dispatch(4, Manner(1.0, 0.2, 0.8))
+    ready(dispatch, amdahl(100.0, 0.0, [1, 2, 4]), *[rigid(1, 1.0)] * 4)
+    assert dispatch.advice(0, 0.0, 4) == 4
+    assert dispatch.advice(0, 0.0, 2) == 0, "it had better wait"
+    assert dispatch.advice(1, 0.0, 2) == 1
+    assert dispatch.advice(99, 0.0, 2) == 0
+
+
+def test_tight_dispatch_widens_a_task_that_would_only_just_be_in_time() -> None:
+    for manner, width in ((PLANNED, 1), (TIGHT, 2)):
+        dispatch = Dispatch(4, manner)
+        ready(dispatch, amdahl(10.0, 0.0, [1, 2]), *[rigid(1, 7.0)] * 5)
+        [level] = [level for task, level in dispatch.starts(0.0, {0: 4}) if task == 0]
+        assert level + 1 == width, manner.tightness
+
+
+def test_tight_dispatch_does_not_widen_what_can_all_start_at_once() -> None:
+    dispatch = Dispatch(4, TIGHT)
+    ready(dispatch, *[amdahl(80.0, 0.1, [1, 2, 4])] * 4)
+    assert dispatch.starts(0.0, {0: 4}) == [(0, 0), (1, 0), (2, 0), (3, 0)]
+
+
+@given(st.data(), pools)
+@settings(max_examples=60, deadline=None)
+def test_a_course_holds_a_width_for_every_task_and_is_the_same_again(data: st.DataObject, slots: int) -> None:
+    graph = data.draw(graphs(slots))
+    found, again = course(graph, slots), course(graph, slots)
+    assert found.levels == again.levels and found.priorities == again.priorities
+    made = as_it_goes(graph, found.levels, found.priorities, found.tails, slots, found.manner)
+    assert made is not None
+    object_to(graph, made, slots)
+
+
+def test_many_tasks_get_a_course_too_and_a_long_one_among_them_goes_wide() -> None:
+    tables = [amdahl(4000.0, 0.0, range(1, 9)), *[rigid(1, 8.0)] * 700]
+    found = course(Graph([()] * 701, tables), 8)
+    made = as_it_goes(Graph([()] * 701, tables), found.levels, found.priorities, found.tails, 8, found.manner)
+    assert made is not None and made.makespan_s < 1.1 * (4000 + 5600) / 8
