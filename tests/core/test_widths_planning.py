@@ -69,6 +69,20 @@ def test_every_schedule_keeps_the_order_and_the_nodes(data: st.DataObject, slots
 
 @given(st.data(), pools)
 @settings(max_examples=150, deadline=None)
+def test_a_sweep_ends_where_nothing_can_shorten_the_longest_path_or_area_rules(data: st.DataObject, slots: int) -> None:
+    graph = data.draw(graphs(slots))
+    last = sweep(graph, slots)[-1]
+    times = graph.times(last.levels)
+    paths = [h + t + r for h, t, r in zip(graph.heads(times), times, graph.tails(times), strict=True)]
+    longest = max(paths)
+    assert last.path_s == longest and last.area_s == pytest.approx(graph.area(last.levels) / slots)
+    on_it = [task for task, path in enumerate(paths) if path >= longest * (1 - 1e-9) and times[task]]
+    as_wide_as_it_gets = all(last.levels[task] == len(graph.tables[task].widths) - 1 for task in on_it)
+    assert as_wide_as_it_gets or longest < last.area_s / 4
+
+
+@given(st.data(), pools)
+@settings(max_examples=150, deadline=None)
 def test_a_plan_is_valid_and_no_worse_than_one_width_for_all(data: st.DataObject, slots: int) -> None:
     graph = data.draw(graphs(slots))
     chosen = plan_widths(graph, slots)
@@ -284,6 +298,12 @@ def test_tight_dispatch_widens_a_task_that_would_only_just_be_in_time() -> None:
         ready(dispatch, amdahl(10.0, 0.0, [1, 2]), *[rigid(1, 7.0)] * 5)
         [level] = [level for task, level in dispatch.starts(0.0, {0: 4}) if task == 0]
         assert level + 1 == width, manner.tightness
+
+
+def test_loose_dispatch_leaves_a_task_narrow_that_is_a_little_late() -> None:
+    dispatch = Dispatch(4, BLIND)
+    ready(dispatch, amdahl(10.0, 0.0, [1, 2]), *[rigid(1, 8.5)] * 3)
+    assert dispatch.starts(0.0, {0: 4})[0] == (0, 0), "T is 8.9, and it may take 1.3 times that"
 
 
 def test_tight_dispatch_does_not_widen_what_can_all_start_at_once() -> None:

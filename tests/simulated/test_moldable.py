@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pytest
 
@@ -10,9 +10,12 @@ from builders import CheckedState, nodes
 from cantle.core.decide import Decider
 from cantle.core.packing import best_fit, first_fit, spread
 from cantle.core.phases import Phase
-from cantle.core.plan import Policy
+from cantle.core.plan import Plan, Policy
 from cantle.core.state import State
-from cantle.model.records import AnyRecord, CancelAsked, Launch, NodeLost, NodesJoined, StudyAdded, TasksAdded
+from cantle.core.widths import books
+from cantle.core.widths.graph import Graph
+from cantle.core.widths.robust import Course
+from cantle.model.records import AnyRecord, CancelAsked, Decision, Launch, NodeLost, NodesJoined, StudyAdded, TasksAdded
 from cantle.model.resources import Needs, Node
 from cantle.model.study import Limits, Step, Task
 from cantle.runtime.loop import NoLog, run
@@ -226,3 +229,47 @@ def test_a_study_without_widths_leaves_no_books() -> None:
     state = State()
     state.apply(StudyAdded(0.0, "plain", [Step("a")]))
     assert not state.observed
+
+
+@pytest.mark.parametrize("throttle", [0, 3])
+def test_the_books_say_of_every_task_what_is_true_after_every_pass(throttle: int) -> None:
+    passes = 0
+
+    def watched(plan: Plan) -> Iterator[Decision]:
+        nonlocal passes
+        yield from best_fit(plan)
+        [books] = plan.memory["widths", -1].values()
+        state = plan.state
+        for task, phase in enumerate(state.phases):
+            assert (task in books.dispatch) == (phase == Phase.READY)
+        assert set(books._running) == set(books.dispatch._running) == set(state.running)
+        passes += 1
+
+    steps = [Step("a", widths=(1, 2, 4), times_s=(80, 44, 26), retries=1), Step("gang", Needs(nodes=3))]
+    tasks = [Task(f"t{i}", i % 5 == 4, (i - 5, i - 7) if i > 6 else (), float(20 + i)) for i in range(60)]
+    told = Told(
+        steps,
+        tasks,
+        nodes(6),
+        packer=watched,
+        limits=Limits(throttle=throttle),
+        really={"a": {1: 30.0, 2: 17.0, 4: 9.0}, "gang": {3: 8.0}},
+        retried=frozenset({0, 3, 8}),
+        events=[CancelAsked(40.0, [57]), NodeLost(60.0, 5), NodesJoined(90.0, [Node("late", 1)])],
+        jitter=0.3,
+    )
+    assert told.state.totals[Phase.DONE] + told.state.totals[Phase.CANCELED] == 60
+    assert passes > 60
+
+
+def test_the_course_is_set_again_when_a_fifth_of_the_rest_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[int] = []
+    plan = books.course
+
+    def counted(graph: Graph, slots: int) -> Course:
+        left.append(len(graph))
+        return plan(graph, slots)
+
+    monkeypatch.setattr(books, "course", counted)
+    Told([moldable("a", 8, 5, 3)], [Task(f"a{i}", 0, (i - 1,) if i else (), 8.0) for i in range(20)], nodes(4))
+    assert left == [20, 16, 12, 9, 7, 5, 4, 3, 2, 1]

@@ -97,12 +97,12 @@ class Books:
         tasks = state.studies[self.study].tasks
         rest = [task for task in tasks if state.phases[task] not in FINAL]
         mine = [task for task in rest if state.shape_of_step[state.tasks[task].step] in self.queues]
-        self._left, self._over = len(rest), 0
         self._slots = max(1, sum(room.capacity[index][0].bit_count() for index in indexes(room.alive)))
         self._most = {n: _able(room, state.queues[n].shape.needs) for n in sorted(self.queues)}
         known = [state.tasks[task].estimate_s for task in mine if state.tasks[task].estimate_s > 0]
         self._expected = Expected(self.seen, sum(known) / len(known) if known else self._usual_s())
         if replan:
+            self._left, self._over = len(rest), 0
             self.course = {}
             manner = BLIND
             if len(mine) == len(rest) <= MOST_PLANNED and not state.awaited and self._knows_enough(state, mine):

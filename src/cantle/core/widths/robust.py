@@ -20,10 +20,10 @@ SPREAD = 0.26
 """Standard deviation of the logarithm of how far times are expected to be off: a third by more than 30 %."""
 TIGHT = Manner(0.6, 0.2, 0.5)
 """Tasks are kept well within T: a long one that lasts longer than expected is what spoils most plans."""
-_STAGES = ((2, 99), (3, 5), (4, 2))
+_STAGES: tuple[tuple[int, int], ...] = ((2, 99), (3, 5), (4, 2))
 """So many trials at a time, for so many of the best candidates."""
 _FEW = 600
-_STAGES_OF_MANY = ((2, 99), (1, 2))
+_STAGES_OF_MANY: tuple[tuple[int, int], ...] = ((2, 99), (1, 2))
 
 
 class Course:
@@ -45,11 +45,13 @@ def course(graph: Graph, slots: int, *, seed: int = 1) -> Course:
     Costs some seventy simulations, each 5 to 15 µs a task; ten when there are many tasks. Raises ValueError as `plan_widths`
     does.
     """
-    allotments = _spread_out(sweep(graph, slots))
-    stages: tuple[tuple[int, int], ...] = _STAGES_OF_MANY
+    path = sweep(graph, slots)
     if len(graph) <= _FEW:
-        allotments.insert(0, plan_widths(graph, slots, moves=0).levels)
         stages = _STAGES
+        allotments = [plan_widths(graph, slots, moves=0).levels, *(allotment.levels for allotment in path)]
+    else:
+        stages = _STAGES_OF_MANY
+        allotments = _spread_out(path)
     if all(levels == allotments[0] for levels in allotments):
         return Course(graph, allotments[0])
     chance = Chance(seed)
