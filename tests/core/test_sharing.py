@@ -449,3 +449,18 @@ def test_a_study_whose_tasks_choose_their_widths_shares_like_any_other() -> None
     for task, launch in state.running.items():
         cores[story.name(task)[0]] += len(launch.on)
     assert cores == {"a": 4, "b": 4}
+
+
+def test_nothing_is_remembered_of_a_study_that_is_over() -> None:
+    story = Story(*flood("a", 20, 10.0), on=[node("n0", 2)])
+    number = enter(story, "b", job("p", estimate_s=5.0), job("gang", "p", cores=2), weight=99.0)
+    story.launches()
+    story.end("a0")
+    story.decides()
+    assert ("wide", number) in story.decider._memory
+    story.end("p")
+    story.cancel("gang")
+    story.happens(StudyOver(story._next(), number))
+    enter(story, "c", job("c0"))
+    story.decides()
+    assert ("wide", number) not in story.decider._memory

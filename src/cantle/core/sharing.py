@@ -99,7 +99,12 @@ def fairly(plan: Plan, places_for: PlacesFor, choose: Choose | None = None) -> I
     """
     state = plan.state
     shares: Shares = plan.memory.setdefault("shares", Shares())
+    before = shares.live
     shares.observe(state)
+    for number in before:
+        if state.studies[number].over:
+            plan.memory.pop(("wide", number), None)
+            plan.memory.pop(("means", number), None)
     if not plan.room.full:
         yield from _pass(plan, places_for, shares, choose or as_its_shape_says)
     shares.settle(state)
