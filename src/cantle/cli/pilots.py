@@ -49,10 +49,7 @@ def _up(asked: Namespace) -> int:
 
     layout = Layout(name_at(asked.name, asked.dir) if asked.dir else directory_of(asked.name))
     if (busy := holder(layout.lock)) is not None:
-        raise RequestError(
-            f"the pilot {asked.name} is up already ({busy}). Give it studies with `cantle submit --pilot {asked.name}`, "
-            f"or end it with `cantle down {asked.name}`"
-        )
+        raise RequestError(_up_already(asked.name, str(busy)))
     if layout.exists() and not is_pilot(layout):
         raise RequestError(f"{layout.directory} is the directory of a run; choose another one with --dir")
     layout.create()
@@ -60,10 +57,23 @@ def _up(asked: Namespace) -> int:
         return _hold(layout, asked, Herald())
     log = layout.directory / "pilot.log"
     go_on_without_terminal(log, lambda herald: _hold(layout, asked, herald))
-    if not asked.quiet:
+    if asked.as_json:
+        import msgspec
+
+        there = holder(layout.lock)
+        told = {"pilot": asked.name, "directory": str(layout.directory), "pid": there.pid if there else 0}
+        print(msgspec.json.encode(told).decode(), flush=True)
+    elif not asked.quiet:
         print(f"the pilot {asked.name} is up ({holder(layout.lock)}); its directory is {layout.directory}")
         print(f"Give it studies: cantle submit STUDY{_option(asked.name)}; end it: cantle down{_word(asked.name)}")
     return 0
+
+
+def _up_already(name: str, who: str) -> str:
+    return (
+        f"the pilot {name} is up already ({who}). Give it studies with `cantle submit --pilot {name}`, "
+        f"or end it with `cantle down {name}`"
+    )
 
 
 def _option(name: str) -> str:
@@ -76,7 +86,7 @@ def _word(name: str) -> str:
 
 def _hold(layout: Layout, asked: Namespace, herald: Herald) -> int:
     """Be the pilot's conductor until it ends."""
-    from cantle.errors import CantleError
+    from cantle.errors import CantleError, LockedError
 
     try:
         machine = this_machine(asked)
@@ -88,8 +98,10 @@ def _hold(layout: Layout, asked: Namespace, herald: Herald) -> int:
         decider = Decider(find("packers", asked.packer), asked.packer)
         try:
             pilot = begin(layout, asked.name)
-        except BaseException:
+        except BaseException as problem:
             machine.allocation.close()
+            if isinstance(problem, LockedError):  # somebody was quicker
+                raise LockedError(_up_already(asked.name, "begun this very moment")) from problem
             raise
         _spare_the_collector()
         _allow_many_files()
