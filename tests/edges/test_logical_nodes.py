@@ -42,6 +42,15 @@ def test_what_is_no_group_of_nodes_is_refused(text: str) -> None:
         parse_groups(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("100000x4", "100,000 are more than the 1,000 into which one machine"), ("1x1000000", "no node may")],
+)
+def test_more_than_a_machine_can_bear_is_refused_before_anything_begins(text: str, told: str) -> None:
+    with pytest.raises(RequestError, match=told):
+        LocalAllocation(groups=parse_groups(text))
+
+
 def test_cores_that_suffice_are_dealt_out_and_no_two_nodes_share_one() -> None:
     nodes, notes = deal(machine(8), "here", parse_groups("2x3,2x1"))
     assert [(node.name, node.cores, node.core_ids) for node in nodes] == [

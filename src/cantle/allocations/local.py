@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from cantle.allocations.forge import Forge
     from cantle.allocations.groups import Group
 
+MOST_NODES = 1000
+"""Each has a runner, a process of some ten MiB: more of them would fill a machine before anybody noticed."""
+MOST_CORES = 100_000
 MOST_REVIVALS = 5
 """So often within an hour the dead runner of a node is replaced. A task that kills its runners is stopped after three."""
 _HOUR_S = 3600.0
@@ -51,6 +54,14 @@ class LocalAllocation:
                 raise RequestError(f"{what}: {number} cannot be; at least {least} is needed")
         if groups and cores is not None:
             raise RequestError("cores: the groups of nodes say how many cores there are")
+        wanted = sum(group.count for group in groups)
+        if wanted > MOST_NODES:
+            raise RequestError(
+                f"nodes: {wanted:,} are more than the {MOST_NODES:,} into which one machine is dealt out, since each has a "
+                "runner process of its own; `cantle plan` and `cantle simulate` take any number"
+            )
+        if any(group.cores > MOST_CORES for group in groups) or (cores or 0) > MOST_CORES:
+            raise RequestError(f"cores: no node may have more than {MOST_CORES:,} of them")
         self._groups = groups
         self._forge: Forge | None = None
         self._cores = cores
