@@ -139,7 +139,11 @@ def test_every_option_in_the_papers_exists() -> None:
         program, word, *rest = re.sub(r"'[^']*'", "''", line).partition("#")[0].split()
         if program != "cantle" or word not in COMMANDS:
             continue
-        known = {name for action in command_named(word).parser()._actions for name in action.option_strings}
+        actions = command_named(word).parser()._actions
+        for action in list(actions):
+            if isinstance(action.choices, dict) and rest and rest[0] in action.choices:
+                actions = [*actions, *action.choices[rest[0]]._actions]
+        known = {name for action in actions for name in action.option_strings}
         rest = rest[: rest.index("--")] if "--" in rest else rest
         for option in (text for text in rest if re.fullmatch(r"--[a-z][a-z-]*", text)):
             assert option in known | {"--help"}, f"{paper}:{number}: {line}"
