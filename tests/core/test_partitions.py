@@ -35,7 +35,7 @@ from cantle.model.records import (
     Stop,
 )
 from cantle.model.resources import Needs
-from cantle.model.study import PartitionWish
+from cantle.model.study import PartitionWish, Slice, Slicing
 
 PAIR = PartitionWish("pair", width=2)
 
@@ -455,6 +455,153 @@ def test_explain_says_what_a_task_of_a_partition_waits_for() -> None:
     story.cancel_partition("pair")
     story.settles()
     assert "which was canceled by me; ask for it again: cantle partition create DIR pair" in explain(story.state, 2)[1]
+
+
+ALL = PartitionWish("all", width=2)
+
+
+def test_a_declared_partition_in_which_nothing_can_begin_gives_way_to_tasks_that_it_waits_for() -> None:
+    story = Carved(
+        job("a", partition="all"), job("b", "a"), job("c", "b", partition="all"), on=nodes(2), partitions=(ALL,)
+    )
+    story.settles()
+    story.end("a")
+    story.settles()
+    assert (story.phase("b").name, story.state.partitions.by_name) == ("LAUNCHED", {})
+    story.end("b")
+    story.settles()
+    assert story.phase("c").name == "LAUNCHED"
+
+
+def test_a_declared_partition_in_which_nothing_can_begin_gives_way_to_another_one() -> None:
+    story = Carved(
+        job("a", partition="all"),
+        in_pair("b", parents="a"),
+        job("c", "b", partition="all"),
+        on=nodes(2),
+        partitions=(ALL, PAIR),
+    )
+    for name in "abc":
+        story.settles()
+        assert story.phase(name).name == "LAUNCHED", name
+        story.end(name)
+    story.settles()
+    assert story.state.finished
+
+
+def test_a_partition_that_waits_and_can_never_be_any_more_has_failed_and_so_have_its_tasks() -> None:
+    story = Carved(in_pair("t"), job("out"), on=nodes(2), partitions=(PAIR,))
+    story.decides()
+    story.happens(PartitionFailed(story._next(), 0, "it broke"))
+    story.ask(PartitionWish("wide", 2))
+    story.lose("n0")
+    story.settles()
+    assert story.cause("t") == "its partition pair wants 2 nodes and all of each; there is 1 node that could be in it"
+    assert story.partition("wide").standing == Standing.FAILED
+
+
+def test_neighbours_that_are_not_there_any_more_are_not_waited_for() -> None:
+    story = Carved(*(job(f"t{i}") for i in range(3)), on=nodes(3))
+    story.settles()
+    story.ask(PartitionWish("p", 2, layout="contiguous"))
+    story.lose("n1")
+    story.settles()
+    assert story.partition("p").standing == Standing.FAILED
+    assert "wants 2 nodes next to each other" in story.partition("p").why
+
+
+def test_a_gang_that_its_partition_can_hold_no_more_since_a_node_was_lost_fails() -> None:
+    story = Carved(in_pair("a"), in_pair("gang", parents="a", nodes=2), on=nodes(2), partitions=(PAIR,))
+    story.settles()
+    story.lose("n1")
+    story.end("a")
+    story.settles()
+    assert (
+        story.cause("gang")
+        == "needs 1 core on each of 2 nodes; only 1 node of its partition pair could hold a share of it"
+    )
+
+
+def test_tasks_that_a_resized_partition_can_never_hold_fail_at_once() -> None:
+    story = Carved(in_pair("a"), in_pair("gang", parents="a", nodes=2), on=nodes(2), partitions=(PAIR,))
+    story.settles()
+    story.resize("pair", 1)
+    story.settles()
+    assert story.cause("gang") == "needs 1 core on each of 2 nodes; its partition pair has 1 node"
+
+
+def test_a_partition_takes_the_nodes_that_all_of_its_tasks_fit_on() -> None:
+    story = Carved(
+        in_pair("small"),
+        in_pair("large", parents="small", cores=4),
+        on=[node("n0", 1), node("n1", 4)],
+        partitions=(PartitionWish("pair", 1),),
+    )
+    story.settles()
+    assert story.nodes_of("pair") == [1]
+
+
+def test_a_task_fails_that_fits_on_no_node_of_its_partition_as_it_is() -> None:
+    story = Carved(in_pair("large", cores=4), on=[node("n0", 2)], partitions=(PartitionWish("pair", 1),))
+    story.await_nodes(1)
+    story.ask(PartitionWish("pair", 1))
+    story.settles()
+    story.await_nodes(0)
+    story.settles()
+    assert story.cause("large") == "needs 4 cores; each node of its partition pair has 2 of 4 cores"
+
+
+def test_one_that_waits_gives_back_what_it_gathered_when_others_hold_what_it_lacks() -> None:
+    story = Carved(*(job(f"t{i}") for i in range(4)), on=nodes(3))
+    story.ask(PartitionWish("one"))
+    story.settles()
+    story.ask(PartitionWish("two", 2))
+    ((first, _),), ((second, _),) = story.places("t0"), story.places("t1")
+    story.end("t0")
+    story.settles()
+    assert story.nodes_of("two") == [first]
+    story.lose(f"n{second}")
+    story.settles()
+    assert (story.partition("two").standing, story.nodes_of("two")) == (Standing.PENDING, [])
+    assert story.places("t1") == [(first, "0")], "the lost task runs where the partition cannot be"
+
+
+def test_one_that_waits_is_forgotten_when_no_task_is_left_that_runs_in_it() -> None:
+    story = Carved(job("first"), in_pair("t", parents="first"), job("out"), on=nodes(2), partitions=(PAIR,))
+    story.settles()
+    story.end("first")
+    story.settles()
+    assert story.partition("pair").standing == Standing.PENDING
+    story.cancel("t")
+    story.settles()
+    assert story.partition("pair").standing == Standing.CANCELED
+    assert story.phase("out").name == "LAUNCHED"
+
+
+def test_a_resumed_run_makes_again_what_was_taken_away_or_failed_too_often() -> None:
+    story = Carved(in_pair("a"), in_pair("b"), on=nodes(2), partitions=(PAIR,))
+    for number in range(3):
+        story.decides()
+        story.happens(PartitionFailed(story._next(), number, "no agent could be started"))
+    story.decides()
+    assert story.phase("a").name == "FAILED"
+    story.resume(on=nodes(2))
+    story.settles()
+    story.cancel_partition("pair")
+    story.settles()
+    assert len(story.state.running) == 0
+    story.resume(on=nodes(2))
+    story.settles()
+    assert len(story.state.running) == 2
+
+
+def test_elements_of_slices_are_not_resized_by_hand() -> None:
+    story = Carved(job("gang", nodes=2), on=nodes(4), slicing=Slicing((Slice(2),)))
+    story.settles()
+    [element] = story.state.partitions.living.values()
+    story.resize(element.name, 4)
+    story.settles()
+    assert element.width == 2
 
 
 class TheCarving(RuleBasedStateMachine):

@@ -33,7 +33,7 @@ from cantle.model.records import (
     TaskStarted,
 )
 from cantle.model.resources import Needs, Node, Place, indexes, list_to_mask
-from cantle.model.study import Limits
+from cantle.model.study import Limits, PartitionWish, Slicing
 from cantle.runtime.loop import NoLog, turn
 from cantle.runtime.simulated import Fate, SimulatedWorld
 
@@ -56,6 +56,13 @@ class Plot(msgspec.Struct, frozen=True):
     mishaps: list[Event] = []
     start_s: float = 0.0
     tell_starts_after_s: float = float("inf")
+    partitions: tuple[PartitionWish, ...] = ()
+    slicing: Slicing | None = None
+    agent_s: float = 0.0
+
+    def opening(self) -> list[AnyRecord]:
+        """How the run begins, before anything happens."""
+        return study_records(self.jobs, self.limits, partitions=self.partitions, slicing=self.slicing)
 
     def fate(self, task: int, attempt: int) -> Fate:
         """What becomes of this attempt: one of the drawn fates."""
@@ -175,7 +182,7 @@ class Witness(CheckedState):
 def begin(plot: Plot) -> Witness:
     """The run with its study, before anything happens."""
     state = Witness()
-    for record in study_records(plot.jobs, plot.limits):
+    for record in plot.opening():
         state.apply(record)
     return state
 

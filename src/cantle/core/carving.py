@@ -52,11 +52,16 @@ def carve(state: State) -> Iterator[Decision]:
     for partition in living:
         if partition.element is not None or partition.over or partition.closing:
             continue
-        if partition.standing == Standing.NEW:
+        if partition.standing in (Standing.NEW, Standing.PENDING):
             yield from _admit_or_refuse(state, partition)
         if partition.standing == Standing.PENDING or (partition.serves and _is_short(state, partition)):
-            yield from _gather(state, partition, first=not gathering)
-            gathering = gathering or partition.standing == Standing.PENDING or _is_short(state, partition)
+            targets = _targets(state, partition)
+            if len(targets) >= partition.width:
+                yield from _gather(state, partition, targets, first=not gathering)
+                gathering = gathering or partition.standing == Standing.PENDING or _is_short(state, partition)
+            elif partition.standing == Standing.PENDING:
+                yield from _give_back(state, partition, partition.nodes(), "others hold what it lacks")
+    yield from _close_those_in_the_way(state)
 
 
 def _request_what_studies_declare(state: State) -> Iterator[Decision]:
@@ -89,21 +94,28 @@ def is_wanted(state: State, name: str, ready: bool) -> bool:
 
 
 def _admit_or_refuse(state: State, partition: Partition) -> Iterator[Decision]:
+    """Also one that waits is refused, when the nodes are gone that it could have had."""
     why = why_never(state, partition.wish, partition.width)
-    if not why:
-        yield AdmitPartition(state.now, partition.number)
-    elif not state.awaited:
+    if why and not state.awaited:
         yield RefusePartition(state.now, partition.number, why)
+    elif not why and partition.standing == Standing.NEW:
+        yield AdmitPartition(state.now, partition.number)
 
 
 def why_never(state: State, wish: PartitionWish, width: int) -> str:
     """Why there can be no such partition on the nodes that are there, "" when there can."""
     needs = _needs(wish)
-    able = sum(shortage(node, needs) == "" for index, node in state.room.nodes.items() if state.room.alive >> index & 1)
-    if able >= width:
+    able = state.room.could_ever_hold(needs)
+    if wish.layout == "contiguous":
+        if any(able >> index & (1 << width) - 1 == (1 << width) - 1 for index in indexes(able)):
+            return ""
+    elif able.bit_count() >= width:
         return ""
     share = f"{needs} of each" if wish.cores else f"all of each{f' of kind {wish.kind}' if wish.kind else ''}"
-    return f"wants {count(width, 'node')} and {share}; there are {count(able, 'node')} that could be in it"
+    beside = " next to each other" if wish.layout == "contiguous" else ""
+    n = able.bit_count()
+    there = f"there {'is' if n == 1 else 'are'} {count(n, 'node')} that could be in it"
+    return f"wants {count(width, 'node')}{beside} and {share}; {there}"
 
 
 def why_never_in_partition(state: State, shape: Shape) -> str:
@@ -130,12 +142,15 @@ def why_never_in_partition(state: State, shape: Shape) -> str:
         return f"needs {needs}; its partition {name} has {count(width, 'node')}"
     if wish.cores and needs.whole_nodes:
         return f"needs {needs}; its partition {name} has only {count(wish.cores, 'core')} of each node"
-    lacks = ""
-    for index, node in state.room.nodes.items():
-        if state.room.alive >> index & 1 and not shortage(node, _needs(wish)):
-            lacks = shortage(_share(wish, node), needs)
-            if not lacks:
-                return ""
+    lacks, enough = "", 0
+    for node in _could_be_in_it(state, wish, living):
+        lack = shortage(_share(wish, node), needs)
+        enough += not lack
+        lacks = lack or lacks
+        if enough == needs.nodes:
+            return ""
+    if enough:
+        return f"needs {needs}; only {count(enough, 'node')} of its partition {name} could hold a share of it"
     return f"needs {needs}; each node of its partition {name} {lacks}" if lacks else ""
 
 
@@ -167,6 +182,20 @@ def refuse_what_nobody_makes(state: State) -> Iterator[Decision]:
                 yield Refuse(state.now, task, why)
 
 
+def _could_be_in_it(state: State, wish: PartitionWish, living: Partition | None) -> Iterator[Node]:
+    """The nodes that such a partition may have; of one that is open and has all that it wants, its own."""
+    own = None
+    if (
+        living is not None
+        and living.standing == Standing.ACTIVE
+        and not living.draining
+        and not _is_short(state, living)
+    ):
+        own = living.room.alive
+    for index in indexes(state.room.could_ever_hold(_needs(wish)) if own is None else own):
+        yield state.room.nodes[index]
+
+
 def _share(wish: PartitionWish, node: Node) -> Node:
     """What of the node would be the partition's."""
     memory_mib, named = _countables(wish, node)
@@ -183,11 +212,8 @@ def _needs(wish: PartitionWish) -> Needs:
     return Needs(cores=wish.cores or 1, gpus=wish.gpus, memory_mib=wish.memory_mib, kind=wish.kind)
 
 
-def _gather(state: State, partition: Partition, first: bool) -> Iterator[Decision]:
+def _gather(state: State, partition: Partition, targets: list[int], first: bool) -> Iterator[Decision]:
     """Take what is free on the nodes that it wants; open it, or let it grow, when that is all of it."""
-    targets = _targets(state, partition)
-    if len(targets) < partition.width:
-        return
     gained = []
     complete = True
     for index in targets:
@@ -233,10 +259,14 @@ def _targets(state: State, partition: Partition) -> list[int]:
     if partition.wish.layout == "contiguous":
         return _one_run(partition, room, has, able) or has
     near = set(partition.wish.near)
+    wanted = [state.queues[number].shape.needs for number in state.homes.get(partition.name, ())]
 
-    def key(index: int) -> tuple[bool, int, int]:
-        free = room.free_cores[index].bit_count()
-        return (room.nodes[index].machine not in near, room.nodes[index].cores - free, index)
+    def key(index: int) -> tuple[int, int, int]:
+        node = room.nodes[index]
+        share = _share(partition.wish, node)
+        misfits = sum(shortage(share, needs) != "" for needs in wanted)
+        away = node.machine not in near
+        return 2 * misfits + away, node.cores - room.free_cores[index].bit_count(), index
 
     able.sort(key=key)
     if partition.wish.layout == "spread":
@@ -250,12 +280,17 @@ def _targets(state: State, partition: Partition) -> list[int]:
 
 def _is_to_be_had(state: State, partition: Partition, index: int) -> bool:
     """Whether the node has slots that no other partition owns: those of others come back when they come back."""
-    owned = 0
+    node, wish = state.room.nodes[index], partition.wish
+    cores, gpus, memory_mib = node.cores, node.gpus, node.memory_mib
     for other in state.partitions.living.values():
         if other is not partition and other.room.alive >> index & 1:
-            owned += other.room.capacity[index][0].bit_count()
-    cores = state.room.nodes[index].cores
-    return owned == 0 if not partition.wish.cores else cores - owned >= partition.wish.cores
+            if not wish.cores:
+                return False
+            has = other.room.capacity[index]
+            cores -= has[0].bit_count()
+            gpus -= has[1].bit_count()
+            memory_mib -= other.room.nodes[index].memory_mib
+    return not wish.cores or (cores >= wish.cores and gpus >= wish.gpus and memory_mib >= _countables(wish, node)[0])
 
 
 def _one_run(partition: Partition, room: Room, has: list[int], able: list[int]) -> list[int]:
@@ -324,21 +359,68 @@ def _dwindle(state: State, partition: Partition) -> Iterator[Decision]:
         if partition.agent or not partition.over:
             yield ClosePartition(state.now, partition.number, "canceled", partition.why)
         return
-    if partition.draining and partition.standing in (Standing.NEW, Standing.PENDING):
-        yield ClosePartition(state.now, partition.number, "canceled", "drained before it was opened")
+    if partition.standing in (Standing.NEW, Standing.PENDING):
+        if partition.draining:
+            yield ClosePartition(state.now, partition.number, "canceled", "drained before it was opened")
+            return
+        if not _is_kept(state, partition):
+            yield ClosePartition(state.now, partition.number, "canceled", "no task is left that runs in it")
+            return
+    elif partition.standing != Standing.ACTIVE:
         return
-    if partition.standing != Standing.ACTIVE:
-        return
-    leaving = [] if partition.element is not None else _leaving(state, partition, partition.nodes())
-    free = [slots for index in leaving if (slots := partition.free_slots(index)).cores or slots.gpus]
-    if free:
-        yield ShrinkPartition(state.now, partition.number, tuple(free), "drained" if partition.draining else "resized")
-    if partition.running:
+    if partition.element is None and (partition.draining or len(partition.nodes()) > partition.width):
+        leaving = _leaving(state, partition, partition.nodes())
+        yield from _give_back(state, partition, leaving, "drained" if partition.draining else "resized")
+    if partition.running or partition.standing != Standing.ACTIVE:
         return
     if partition.draining:
         yield ClosePartition(state.now, partition.number, "done", "drained")
     elif not _is_kept(state, partition):
         yield ClosePartition(state.now, partition.number, "done", "no task is left that runs in it")
+
+
+def _give_back(state: State, partition: Partition, nodes: list[int], why: str) -> Iterator[Decision]:
+    """Give back what is free on these nodes."""
+    free = [slots for index in nodes if (slots := partition.free_slots(index)).cores or slots.gpus]
+    if free:
+        yield ShrinkPartition(state.now, partition.number, tuple(free), why)
+
+
+def _close_those_in_the_way(state: State) -> Iterator[Decision]:
+    """A declared partition in which nothing runs, and nothing could now, is closed when somebody waits who cannot begin.
+
+    It is made again when a task is ready that runs in it. Otherwise its tasks could wait for others, and those for its slots.
+    """
+    idle = [
+        partition
+        for partition in state.partitions.living.values()
+        if partition.study >= 0 and partition.element is None and partition.serves and not partition.running
+    ]
+    idle = [partition for partition in idle if not is_wanted(state, partition.name, ready=True)]
+    if not idle:
+        return
+    lacking = [p for p in state.partitions.living.values() if p.element is None and _lacks_slots(state, p)]
+    tasks_wait = _a_task_waits(state)
+    for partition in idle:
+        if tasks_wait or any(other is not partition for other in lacking):
+            yield ClosePartition(
+                state.now, partition.number, "done", "no task is ready for it, and others wait for room"
+            )
+
+
+def _lacks_slots(state: State, partition: Partition) -> bool:
+    return partition.standing == Standing.PENDING or (partition.serves and _is_short(state, partition))
+
+
+def _a_task_waits(state: State) -> bool:
+    """Whether a ready task that runs in no open partition has no room, or waits for its partition or an element."""
+    for home, queues in state.homes.items():
+        heads = [queue for queue in (state.queues[number] for number in queues) if queue.head() is not None]
+        if home and heads and home not in state.partitions.by_name:
+            return True
+        if not home and any(state.room.fitting(q.shape.needs).bit_count() < q.shape.needs.nodes for q in heads):
+            return True
+    return False
 
 
 def _leaving(state: State, partition: Partition, nodes: list[int]) -> list[int]:

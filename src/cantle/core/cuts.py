@@ -6,7 +6,7 @@ the same core numbers on all nodes of an element, which MPI's pinning likes. Whe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from cantle.core.elements import Copy
@@ -39,6 +39,8 @@ class Cuts:
         self.cap = min(slicing.max_active, total) if slicing.max_active else total
         """How many copies may be active at once."""
         self.nodes = nodes
+        self.suits: Callable[[tuple[int, ...], tuple[int, ...]], bool] | None = None
+        """What else decides whether an element on these nodes with these cores is worth making."""
         self._orders: dict[int, tuple[int, tuple[int, ...], tuple[int, ...]]] = {}
 
     def share(self, slice_: int, cores: int) -> int:
@@ -75,8 +77,8 @@ class Cuts:
             layers[cores] = lowest_bits(free, share) if free.bit_count() >= share else 0
         return layers
 
-    def masks(self, slice_: int, nodes: Iterable[int], layers: dict[int, int]) -> tuple[int, ...] | None:
-        """The cores that an element would get on these nodes: its layer, or any; None when a node has not so many."""
+    def masks(self, slice_: int, nodes: tuple[int, ...], layers: dict[int, int]) -> tuple[int, ...] | None:
+        """The cores that an element would get on these nodes: its layer, or any; None when there can be none there now."""
         free_cores, all_nodes = self.nodes.free_cores, self.nodes.nodes
         masks = []
         for node in nodes:
@@ -88,7 +90,8 @@ class Cuts:
                     return None
                 mask = lowest_bits(free, share)
             masks.append(mask)
-        return tuple(masks)
+        found = tuple(masks)
+        return found if self.suits is None or self.suits(nodes, found) else None
 
     def could_hold(self, slice_: int, more: Mapping[int, int]) -> bool:
         """Whether a copy could have an element if these cores (node -> mask) were free as well. Costs by nodes."""

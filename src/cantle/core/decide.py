@@ -50,11 +50,15 @@ class Decider:
 
     def decide(self, state: State) -> Iterator[Decision]:
         """The decisions, one by one. Each must be applied before the next is asked for."""
-        if state.version == self._seen:
-            return
+        while state.version != self._seen:
+            yield from self._pass(state)
+            if state.feasibility_version == self._seen_feasibility:
+                self._seen = state.version  # otherwise what was decided may have made something impossible: look again
+
+    def _pass(self, state: State) -> Iterator[Decision]:
         if state.feasibility_version != self._seen_feasibility:
-            yield from refuse_what_can_never_run(Plan(state))
             self._seen_feasibility = state.feasibility_version
+            yield from refuse_what_can_never_run(Plan(state))
         plan = Plan(state, memory=self._memory)
         if "nearness" in self._memory:
             self._memory["nearness"].wakes_at = math.inf
@@ -69,8 +73,10 @@ class Decider:
         if not state.stopping:
             yield from self.packer(plan)
             for partition in list(state.partitions.living.values()):
-                if partition.serves and partition.element is None:
-                    queues = state.homes.get(partition.name, [])
+                if not partition.serves or partition.element is not None or partition.room.full:
+                    continue
+                queues = state.homes.get(partition.name, [])
+                if any(state.queues[number].heap for number in queues):
                     yield from self.packer(Plan(state, partition, queues, self._memory))
         if self.lines and state.short_shapes and not state.stopping:
             from cantle.core.lines import let_short_tasks_stand_in_line, let_successors_stand_in_line
@@ -82,7 +88,6 @@ class Decider:
             from cantle.core.carving import refuse_what_nobody_makes
 
             yield from refuse_what_nobody_makes(state)
-        self._seen = state.version
 
     def _grant(self, state: State) -> Iterator[Decision]:
         if self._granting is None:

@@ -8,8 +8,9 @@ and is made anew from it when it is lost.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 from msgspec.structs import replace
@@ -23,6 +24,7 @@ from cantle.core.packing import find_places
 from cantle.core.phases import UNSTARTED, Phase
 from cantle.core.plan import Plan
 from cantle.core.queues import Shape
+from cantle.core.room import shortage
 from cantle.core.standings import Standing
 from cantle.core.state import ELEMENTS_OF, State
 from cantle.core.wants import Want
@@ -35,7 +37,7 @@ from cantle.model.records import (
     OpenPartition,
     RequestPartition,
 )
-from cantle.model.resources import Slots, count, indexes, lowest_bits, mask_to_list
+from cantle.model.resources import Needs, Node, Slots, count, indexes, lowest_bits, mask_to_list
 from cantle.model.slicing import choices_of, combination
 from cantle.model.study import PartitionWish, Slicing
 
@@ -97,9 +99,16 @@ class _Sliced:
         self._broker = Broker(slicing, state.room, agent_s=AGENT_S)
         self._slicing = slicing
         self._alive = state.room.alive
+        self._free: list[int] = []
+        """How many cores of which node were free when somebody hungry looked last, as `Room.by_cores`."""
         self._holding: dict[int, Holding[int]] = {}
         self._running: dict[int, int] = {}
         """Attempts in each element when it was last looked at, for whom it idles now."""
+        self._wanted: dict[int, dict[Needs, None]] = {}
+        """By width, what the tasks need that are ready."""
+        self._unsuited = False
+        self._room = state.room
+        self._broker.ledger.cuts.suits = self._suits
         self._take_up(state)
 
     def decide(self, state: State, memory: dict[object, Any]) -> Iterator[Decision]:
@@ -150,8 +159,12 @@ class _Sliced:
             elif partition.over or partition.closing or partition.draining:
                 ledger.close(number, now)
                 self._forget(number, partition.width, now)
-        if state.homes[""] and any(claim.hungry for claim in self._broker.claims.values()):
-            ledger.freed(indexes(alive))  # others use these nodes as well, and may have given cores back
+        if any(claim.hungry for claim in self._broker.claims.values()) and state.room.by_cores != self._free:
+            changed = 0  # whoever else uses these nodes may have given cores back
+            for before, after in zip_longest(self._free, state.room.by_cores, fillvalue=0):
+                changed |= before ^ after
+            self._free = list(state.room.by_cores)
+            ledger.freed(indexes(changed & alive))
 
     def _forget(self, number: int, width: int, now: float) -> None:
         self._running.pop(number, None)
@@ -177,14 +190,51 @@ class _Sliced:
 
     # What is wanted, and granted
 
+    def _suits(self, nodes: tuple[int, ...], masks: tuple[int, ...]) -> bool:
+        """Whether all of such an element's share is free, and some task is ready that fits there."""
+        room = self._room
+        shares = []
+        for index, mask in zip(nodes, masks, strict=True):
+            node = room.nodes[index]
+            if node.gpus or node.memory_mib or node.named:
+                share = share_of(node, mask.bit_count())
+                named = room.free_named[index]
+                if (
+                    share.gpus > room.free_gpus[index].bit_count()
+                    or share.memory_mib > room.free_memory[index]
+                    or any(n > named.get(name, 0) for name, n in share.named)
+                ):
+                    self._unsuited = True
+                    return False
+                shares.append(share)
+            else:
+                shares.append(replace(node, cores=mask.bit_count()))
+        alike = {(each.cores, each.gpus, each.memory_mib, each.named, each.kind): each for each in shares}
+        for needs in self._wanted.get(len(nodes), ()):
+            if not any(shortage(share, needs) for share in alike.values()):
+                return True
+        self._unsuited = True
+        return False
+
+    def _want(self, wanted: dict[int, dict[Needs, None]]) -> None:
+        """What did not suit anybody may do so now."""
+        if self._unsuited and wanted != self._wanted:
+            self._unsuited = False
+            self._broker.ledger.freed(indexes(self._alive))
+        self._wanted = wanted
+
     def _say_what_is_wanted(self, state: State) -> None:
         asking = _asking(state)
+        wanted: dict[int, dict[Needs, None]] = {}
         for job, home in list(self.jobs.items()):
             if job <= ASKED:
                 self._heed(state, job, asking[home])
+                if job in self._broker.claims:
+                    for width in self._broker.claims[job].open(self._broker.ledger):
+                        wanted.setdefault(width, {})[Needs()] = None
                 continue
             counts: dict[int, int] = {}
-            total = 0
+            total = in_use = 0
             for number in state.homes.get(home, ()):
                 queue = state.queues[number]
                 ready = len(queue.heap) if queue.head() is not None else 0
@@ -193,10 +243,15 @@ class _Sliced:
                 total += ready
                 for width in self._widths_for(state, queue.shape, ready):
                     counts[width] = counts.get(width, 0) + ready
+                    wanted.setdefault(width, {})[queue.shape.needs] = None
             for element in self._broker.ledger.of_job(job):
                 busy = len(state.partitions.all[element.number].running)
                 counts[element.width] = counts.get(element.width, 0) + busy
                 total += busy
+                in_use += busy
+            study = state.studies[job]
+            if study.limits.throttle:  # more would idle
+                total = min(total, in_use + max(0, study.limits.throttle - study.in_progress))
             if not counts:
                 if job in self._broker.claims:
                     self._broker.withdraw(job)
@@ -205,6 +260,7 @@ class _Sliced:
             known = self._broker.claims.get(job)
             if known is None or known.want.choices != want.choices:
                 self._broker.ask(want if known is None else replace(want, asked_at=known.want.asked_at))
+        self._want(wanted)
 
     def _heed(self, state: State, job: int, wanted: str) -> None:
         """Somebody wants elements by name, or no more."""
@@ -254,13 +310,14 @@ class _Sliced:
         cores = {mask.bit_count() for mask in grant.masks}
         name = f"w{width}.{grant.slice}.{grant.copy}.{grant.index}{self._suffix}"
         wish = PartitionWish(name, width, min(cores))
+        slots = tuple(_slots_of(state, node, mask) for node, mask in zip(grant.nodes, grant.masks, strict=True))
         study, holder = self._held_by(grant.job)
         why = f"{holder or state.studies[study].added.name} wants an element of {count(width, 'node')}"
         yield RequestPartition(now, wish, study, (grant.slice, grant.copy, grant.index), why, holder)
         if len(of.all) == number:
             return
         yield AdmitPartition(now, number)
-        yield GrowPartition(now, number, tuple(map(_slots_of(state), grant.nodes, grant.masks)), why)
+        yield GrowPartition(now, number, slots, why)
         yield OpenPartition(now, number, why)
         self._broker.ledger.occupy(grant, now, number)
 
@@ -404,12 +461,16 @@ def why_never_in_slices(state: State, shape: Shape) -> str:
         if len(able) < each.width:
             shortest = f"needs an element of {each.width} nodes; there are {len(able)}"
             continue
-        enough = [node for node in able if (each.share or node.cores // cap) >= needs.cores]
-        if len(enough) >= each.width:
+        lacks = [shortage(share_of(node, each.share or node.cores // cap), needs) for node in able]
+        groups = [lacks[first : first + each.width] for first in range(0, len(able) - each.width + 1, each.width)]
+        if any(not any(group) for group in groups):
             return ""
         share = max((each.share or node.cores // cap) for node in able)
         how = "as the slice says" if each.share else f"the node's cores divided by the {cap} copies that may be active"
         shortest = f"needs {count(needs.cores, 'core')} of each node; an element of {each.width} gets {share} ({how})"
+        if needs.cores <= share:
+            lack = next(filter(None, lacks))
+            shortest = f"needs {needs}; in each element of {count(each.width, 'node')} there is one that {lack} ({how})"
     return shortest
 
 
@@ -427,15 +488,19 @@ def _agent_s(state: State) -> float:
     return sum(took) / len(took) if took else AGENT_S
 
 
-def _slots_of(state: State) -> Callable[[int, int], Slots]:
-    """For a node and a mask of its cores, the slots: GPUs and memory in proportion, from what is free."""
+def _slots_of(state: State, index: int, mask: int) -> Slots:
+    """With these cores of the node its GPUs and memory in proportion, and its named things with all of it."""
+    share = share_of(state.room.nodes[index], mask.bit_count())
+    gpus = lowest_bits(state.room.free_gpus[index], share.gpus) if share.gpus else 0
+    return Slots(index, mask_to_list(mask), mask_to_list(gpus), share.memory_mib, share.named)
 
-    def slots(index: int, mask: int) -> Slots:
-        node, room = state.room.nodes[index], state.room
-        cores = mask.bit_count()
-        gpus = min(node.gpus * cores // node.cores, room.free_gpus[index].bit_count())
-        memory = min(node.memory_mib * cores // node.cores, room.free_memory[index])
-        chosen = lowest_bits(room.free_gpus[index], gpus) if gpus else 0
-        return Slots(index, mask_to_list(mask), mask_to_list(chosen), memory)
 
-    return slots
+def share_of(node: Node, cores: int) -> Node:
+    """What an element has of the node with so many of its cores."""
+    return replace(
+        node,
+        cores=cores,
+        gpus=node.gpus * cores // node.cores,
+        memory_mib=node.memory_mib * cores // node.cores,
+        named=node.named if cores == node.cores else (),
+    )

@@ -144,13 +144,16 @@ def _asked(state: State, record: r.PartitionAsked | r.RequestPartition) -> None:
     of.all.append(partition)
     of.living[partition.number] = of.by_name[partition.name] = partition
     state.version += 1
+    if isinstance(record, r.PartitionAsked):
+        state.feasibility_version += 1
 
 
 def _resize_asked(state: State, record: r.PartitionResizeAsked) -> None:
     partition = state.partitions.by_name.get(record.name)
-    if partition is not None and not partition.closing and record.width > 0:
+    if partition is not None and partition.element is None and not partition.closing and record.width > 0:
         partition.width = record.width
         state.version += 1
+        state.feasibility_version += 1
 
 
 def _drain_asked(state: State, record: r.PartitionDrainAsked) -> None:
@@ -229,6 +232,8 @@ def _started(state: State, record: r.PartitionStarted) -> None:
         partition.standing = following(partition.standing, Turn.START)
         partition.active_at = partition.idle_since = record.time
         state.version += 1
+        if partition.element is None:
+            state.feasibility_version += 1
 
 
 def _failed(state: State, record: r.PartitionFailed) -> None:
@@ -269,7 +274,8 @@ def end(state: State, partition: Partition, turn: Turn) -> None:
     _stop_what_runs(state, partition)
     let_go(state, partition)
     state.version += 1
-    state.feasibility_version += 1
+    if partition.element is None:
+        state.feasibility_version += 1
 
 
 def _stop_what_runs(state: State, partition: Partition) -> None:
@@ -303,7 +309,10 @@ def node_lost(state: State, index: int, reason: str) -> None:
 
 
 def conductor_gone(state: State) -> None:
-    """A resumed run begins without partitions: nodes and agents of the earlier conductor are gone."""
+    """A resumed run begins without partitions: nodes and agents of the earlier conductor are gone.
+
+    What was taken away from that run or failed in it is not held against this one.
+    """
     for partition in list(state.partitions.living.values()):
         partition.agent = False
         if partition.over:
@@ -311,7 +320,8 @@ def conductor_gone(state: State) -> None:
         else:
             partition.why = "its conductor went away"
             end(state, partition, Turn.FAIL)
-            state.partitions.failures.pop(partition.name)
+    state.partitions.failures.clear()
+    state.partitions.withheld.clear()
 
 
 RULES: dict[type, Callable[[State, Any], None]] = {

@@ -1,0 +1,35 @@
+"""Random studies whose nodes are carved while they run: every run ends, and what is taken away comes back."""
+
+from __future__ import annotations
+
+from carved_plots import carved_plots, tell_carved
+from hypothesis import given, settings
+from plots import Plot
+
+from builders import snapshot
+from cantle.core.phases import FINAL, UNSUCCESSFUL
+from cantle.core.state import State
+
+
+@given(carved_plots())
+@settings(max_examples=300, deadline=None)
+def test_every_run_with_partitions_and_slices_ends_and_keeps_all_rules_at_each_record(plot: Plot) -> None:
+    state = tell_carved(plot)
+    assert state.finished and not state.running
+    assert state.stopping or all(phase in FINAL for phase in state.phases)
+    assert state.stopping or not state.partitions.living
+    assert state.stopping or state.room.untouched == state.room.alive, "no slot leaked"
+    for task, phase in enumerate(state.phases):
+        assert (phase in UNSUCCESSFUL) == bool(state.cause_of.get(task)), "all that ended badly says why"
+
+
+@given(carved_plots())
+@settings(max_examples=60, deadline=None)
+def test_the_same_carved_plot_tells_the_same_story_and_replaying_it_leads_to_the_same_state(plot: Plot) -> None:
+    first, second = tell_carved(plot), tell_carved(plot)
+    assert first.records == second.records
+    replayed = State()
+    for record in first.records:
+        replayed.apply(record)
+    same = snapshot(first)
+    assert {key: same[key] for key in snapshot(replayed)} == snapshot(replayed)
