@@ -394,7 +394,7 @@ def _close_those_in_the_way(state: State) -> Iterator[Decision]:
     idle = [
         partition
         for partition in state.partitions.living.values()
-        if partition.study >= 0 and partition.element is None and partition.serves and not partition.running
+        if partition.declared and partition.serves and not partition.running
     ]
     idle = [partition for partition in idle if not is_wanted(state, partition.name, ready=True)]
     if not idle:
@@ -441,6 +441,7 @@ def _leaving(state: State, partition: Partition, nodes: list[int]) -> list[int]:
 
 def _is_kept(state: State, partition: Partition) -> bool:
     """As long as somebody who asked for it may use it, or a task is left that runs in it."""
-    if partition.study < 0 or partition.element is not None:  # holding elements is decided where they are granted
-        return state.unfinished
+    if not partition.declared:  # of elements it is decided where they are granted
+        left = partition.study < 0 or not state.studies[partition.study].over
+        return left and state.unfinished
     return is_wanted(state, partition.name, ready=False)

@@ -32,6 +32,7 @@ class Partition:
         "by",
         "canceled",
         "closing",
+        "declared",
         "draining",
         "element",
         "ended_at",
@@ -58,6 +59,8 @@ class Partition:
         self.width = wish.width
         self.element: tuple[int, int, int] | None = None
         self.holder = ""
+        self.declared = False
+        """The run makes it as its study declares it; nobody has asked for it."""
         self.standing = Standing.NEW
         self.room = Room()
         self.running: dict[int, None] = {}
@@ -140,6 +143,7 @@ def _asked(state: State, record: r.PartitionAsked | r.RequestPartition) -> None:
     if isinstance(record, r.RequestPartition):
         partition.element = record.element
         partition.holder = record.holder
+        partition.declared = record.element is None
         partition.why = record.why
     of.all.append(partition)
     of.living[partition.number] = of.by_name[partition.name] = partition
