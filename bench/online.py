@@ -5,6 +5,7 @@ more than 30 %), on as many nodes of one core as the pool has. The bound is the 
 """
 
 import json
+from multiprocessing import Pool
 
 from moldable import BOUNDS, POOLS, SEEDS, Job, disturbances, workflows
 
@@ -44,13 +45,19 @@ def makespan(jobs: list[Job], factors: list[float], slots: int) -> float:
     return state.now
 
 
+def ratio(name: str, jobs: list[Job], slots: int, seed: int, bound_s: float) -> list[object]:
+    """A row of the table."""
+    return [name, slots, seed, makespan(jobs, disturbances(name, len(jobs), seed), slots) / bound_s]
+
+
 def ratios(quick: bool) -> list[list[object]]:
     """A row for each workflow, pool and seed; quick: the seeds in turn, one for each workflow."""
     bounds = json.loads(BOUNDS.read_text())
-    rows: list[list[object]] = []
-    for slots in POOLS:
-        for number, (name, jobs) in enumerate(workflows().items()):
-            for seed in SEEDS[number % len(SEEDS) :][:1] if quick else SEEDS:
-                took = makespan(jobs, disturbances(name, len(jobs), seed), slots)
-                rows.append([name, slots, seed, took / bounds[f"{name} {slots} {seed}"]])
-    return rows
+    asked = [
+        (name, jobs, slots, seed, bounds[f"{name} {slots} {seed}"])
+        for slots in POOLS
+        for number, (name, jobs) in enumerate(workflows().items())
+        for seed in (SEEDS[number % len(SEEDS) :][:1] if quick else SEEDS)
+    ]
+    with Pool() as pool:
+        return pool.starmap(ratio, asked, chunksize=1)
