@@ -94,6 +94,11 @@ def the_same_refusal_for_ever(plan: Plan) -> Iterator[Any]:
         yield Refuse(plan.state.now, 1, "I do not like it")
 
 
+def with_a_broom(plan: Plan) -> Iterator[Any]:
+    plan.state.tasks.clear()
+    yield Stop(plan.state.now, 0, 1, "interrupted")
+
+
 def with_hands_of_its_own(plan: Plan) -> Iterator[Any]:
     plan.state.apply(LimitsChanged(plan.state.now, Limits()))
     yield plan.launch(1, (Place(0, "0"),))
@@ -155,6 +160,7 @@ BAD: dict[str, tuple[Yields, str]] = {
     "the same launch for ever": (the_same_for_ever, "launched a, which is launched, not ready"),
     "the same stop for ever": (the_same_stop_for_ever, "stopped attempt 1 of busy, which is being stopped already"),
     "the same refusal for ever": (the_same_refusal_for_ever, "refused a, which is failed"),
+    "the tasks thrown away": (with_a_broom, "it changed the state itself"),
     "the state changed": (with_hands_of_its_own, "it changed the state itself"),
     "the state changed before a list": (with_hands_of_its_own_and_a_list, "it changed the state itself"),
     "an exception": (raising(KeyError("x")), "it raised KeyError: 'x' (test_bad_packers.py, line"),

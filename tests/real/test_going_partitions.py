@@ -126,6 +126,42 @@ def test_what_is_asked_wrongly_is_told_with_what_there_is(going: Callable[..., G
     assert "is over" in run.partition("create", "late").stderr
 
 
+def test_sizes_and_names_that_cannot_be_are_told_at_once(going: Callable[..., GoingRun]) -> None:
+    run = going()
+    run.until_running(3)
+    assert run.partition("create", "side", "--wait").returncode == 0
+    wide = run.partition("resize", "side", "99")
+    assert (wide.returncode, "wants 99 nodes" in wide.stderr) == (1, True)
+    for name in ("", "../x", "a b"):
+        told = run.partition("create", name)
+        assert (told.returncode, "cannot be the name of a partition" in told.stderr) == (64, True)
+    below = run.partition("resize", "side", "--", "-2")
+    assert (below.returncode, "\0" in below.stderr, "-2 is below 1" in below.stderr) == (64, False, True)
+    status = subprocess.run([*CANTLE, "status", str(run.directory), "--json"], capture_output=True, text=True)
+    assert json.loads(status.stdout)["cores_in_use"] == 3
+    run.go(1, 2, 3)
+    assert run.process.wait(30) == 0
+
+
+def test_a_killed_run_goes_on_with_the_nodes_that_it_had(going: Callable[..., GoingRun]) -> None:
+    run = going()
+    run.until_running(3)
+    run.partition("create", "side", "--wait")
+    run.process.kill()
+    run.process.wait()
+    told = run.partition("list")
+    assert "the conductor of held is dead" in told.stderr
+    run.go(1, 2, 3)
+    again = subprocess.run([*CANTLE, "resume", str(run.directory)], capture_output=True, text=True, timeout=60)
+    assert again.returncode == 0, again.stderr
+    assert "the machine as the run had it: --nodes 4x1" in again.stderr
+    assert "4 nodes with 4 cores" in again.stdout
+    other = subprocess.run(
+        [*CANTLE, "resume", str(run.directory), "--cores", "2"], capture_output=True, text=True, timeout=60
+    )
+    assert "as the run had it" not in other.stderr
+
+
 def test_partitions_are_told_in_a_table_and_end_with_the_run(going: Callable[..., GoingRun]) -> None:
     run = going()
     run.until_running(3)

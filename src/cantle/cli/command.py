@@ -82,6 +82,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Tell what is wrong with the command line, and end with the status for that."""
+        message = message.replace(_WORD, "").replace("\\x00", "")
         self.print_usage(sys.stderr)
         self.exit(USAGE_ERROR, f"{self.prog}: {message}{self._nearest(message)}\nTry '{self.prog} --help'.\n")
 
@@ -101,6 +102,7 @@ def at_least(least: float, kind: type[int] | type[float] = int) -> Callable[[str
     """A number that is not below `least`."""
 
     def parse(text: str) -> float:
+        text = text.removeprefix(_WORD)
         try:
             number = kind(text)
         except ValueError:

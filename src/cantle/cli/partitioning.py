@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import sys
+from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING, Any
 
 from cantle.cli.command import Command, amount, at_least
@@ -60,7 +63,14 @@ def _arguments(parser: ArgumentParser) -> None:
 
 def _named(parser: ArgumentParser) -> None:
     directory_argument(parser)
-    parser.add_argument("name", metavar="NAME", help="the partition's name")
+    parser.add_argument("name", metavar="NAME", type=_name, help="the partition's name")
+
+
+def _name(text: str) -> str:
+    text = text.removeprefix("\0")
+    if not re.fullmatch(r"[\w][\w.@+-]*", text):
+        raise ArgumentTypeError(f"{text!r} cannot be the name of a partition: letters, digits and . _ - + @ can")
+    return text
 
 
 def _asked(asked: Namespace) -> int:
@@ -107,6 +117,7 @@ def _ask(run: Run, asked: Namespace) -> int:
         )
         wish = PartitionAsked(time(), wanted, by=me())
     elif asked.action == "resize":
+        _require_possible(run, living[name], int(asked.nodes))
         wish = PartitionResizeAsked(time(), name, int(asked.nodes), me())
     elif asked.action == "drain":
         wish = PartitionDrainAsked(time(), name, me())
@@ -117,6 +128,17 @@ def _ask(run: Run, asked: Namespace) -> int:
         not_answered(run)
         return 0
     return _tell_outcome(run, name, asked)
+
+
+def _require_possible(run: Run, partition: Partition, width: int) -> None:
+    from cantle.core.carving import why_never
+    from cantle.errors import RequestError
+
+    if partition.element is not None:
+        raise RequestError(f"{partition.name} is an element of a slice, which has one width for ever")
+    why = "" if run.state.awaited else why_never(run.state, partition.wish, width)
+    if why:
+        raise RequestError(f"{partition.name} {why}")
 
 
 def _request(run: Run, name: str, want: str) -> int:
@@ -215,6 +237,10 @@ def _list(run: Run, as_json: bool) -> int:
         for partition in partitions:
             print(msgspec.json.encode(_facts(run, partition)).decode())
         return 0
+    from cantle.report.loading import Condition
+
+    if run.condition == Condition.DEAD:
+        print(f"the conductor of {run.name} is dead: this is how they stood; none of them is left", file=sys.stderr)
     if not partitions:
         print(f"{run.name} has no partitions")
         return 0
@@ -250,7 +276,7 @@ def _facts(run: Run, partition: Partition) -> dict[str, Any]:
     return {
         "name": partition.name,
         "state": partition.standing.name,
-        "draining": partition.draining,
+        "draining": partition.draining and not partition.over,
         "width": partition.width,
         "nodes": [state.room.nodes[index].name for index in nodes],
         "cores": sum(room.capacity[index][0].bit_count() for index in nodes),

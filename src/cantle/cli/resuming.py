@@ -38,6 +38,7 @@ def _resume(asked: Namespace) -> int:
     layout = Layout(asked.directory).require()
     if layout.shared:
         _take_out(layout)
+    _as_before(layout, asked)
     machine = this_machine(asked)
 
     from cantle.runtime.conducting import resume
@@ -60,6 +61,46 @@ def _resume(asked: Namespace) -> int:
         say(f"cantle: all tasks of the run in {layout.directory} are done; there is nothing to go on with")
         return 0
     return conduct(conductor, machine, asked)
+
+
+def _as_before(layout: Layout, asked: Namespace) -> None:
+    """What the run was told about the machine holds again, where nothing else is said now; not on another host."""
+    import os
+
+    from cantle.cli.command import Parser
+    from cantle.model.records import RunStarted
+    from cantle.store.journal import read
+
+    started = next(iter(read(layout.journal)), None)
+    if not isinstance(started, RunStarted) or started.host != os.uname().nodename:
+        return
+    words = list(started.argv[2:])
+    parser = Parser(add_help=False, exit_on_error=False)
+    machine_options(parser)
+    try:
+        before = parser.parse_known_args(words[: words.index("--")] if "--" in words else words)[0]
+    except (SystemExit, Exception):  # noqa: BLE001 - what cannot be understood any more is not repeated
+        return
+    told = []
+    if asked.nodes is None and asked.cores is None:
+        for name in ("nodes", "cores"):
+            told += _repeat(asked, before, name)
+    for name in ("gpus", "memory"):
+        if getattr(asked, name) is None:
+            told += _repeat(asked, before, name)
+    if not asked.resource and before.resource:
+        asked.resource = before.resource
+        told += [f"--resource {name}={n}" for name, n in before.resource]
+    if told:
+        say(f"cantle: the machine as the run had it: {' '.join(told)}")
+
+
+def _repeat(asked: Namespace, before: Namespace, name: str) -> list[str]:
+    value = getattr(before, name)
+    if value is None:
+        return []
+    setattr(asked, name, value)
+    return [f"--{name} {f'{value:g}MiB' if name == 'memory' else value}"]
 
 
 def _take_out(layout: Layout) -> None:
@@ -90,7 +131,8 @@ RESUME = Command(
     _resume,
     """\
 Finished tasks are never run again. What was running when the run ended gets a new attempt, and so do tasks that failed
-or were canceled. A study that was edited meanwhile does not count, unless you name it with --study.
+or were canceled. What the run was told about the machine (--nodes, --cores, --gpus, --memory, --resource) holds again on the
+same host, unless you say something else. A study that was edited meanwhile does not count, unless you name it with --study.
 
 Exit status: as of `cantle run`.""",
     """\

@@ -31,10 +31,11 @@ def guarded(packer: Policy, name: str = "") -> Policy:
     def watched(plan: Plan) -> Iterator[Decision]:
         state = plan.state
         version = state.version
+        tasks = len(state.tasks)
         decisions = _begun(packer, plan, called)
         while True:
             decision = _next_of(decisions, called)
-            if state.version != version:
+            if state.version != version or len(state.tasks) != tasks:
                 raise PluginError(f"{called}: it changed the state itself; a packer reads, and yields decisions")
             if decision is None:
                 break

@@ -318,13 +318,16 @@ def how_far(state: State, pace: Pace) -> str:
 
 
 def cores_in_use(state: State) -> tuple[int, int]:
-    """Cores that are in use, of those that are there."""
+    """Cores on which a task runs, of those that are there. What a partition owns and does not use is not in use."""
     room = state.room
     cores = free = 0
     for index, node in room.nodes.items():
         if room.alive >> index & 1:
             cores += node.cores
             free += room.free_cores[index].bit_count()
+    for partition in state.partitions.living.values():
+        own = partition.room
+        free += sum(own.free_cores[index].bit_count() for index in partition.nodes())
     return cores - free, cores
 
 
