@@ -162,5 +162,5 @@ def tell_carved(plot: Plot) -> CarvedWitness:
 
 def resume_carved(plot: Plot, state: State, retry: bool = True) -> None:
     """Another conductor goes on with the run, on the same nodes, undisturbed, to the end."""
-    state.apply(RunResumed(state.now, "host", 2, retry))
+    state.apply(RunResumed(state.now, "host", 2, retry, len(state.partitions.all)))
     go_on(state, carved_world_of(plot, state, nodes_at=state.now))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from carved_plots import carved_plots, resume_carved, tell_carved
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plots import LARGE, Plot, Witness, go_on, plots, quick_plots, resume, tell, world_of
 
 from builders import FIRST, CheckedState, QuickStory, Story, chain, job, node, nodes, snapshot
-from cantle.core.mend import MISSING, fill_gaps
+from cantle.core.mend import MISSING, Mender, fill_gaps
+from cantle.core.partitions import RULES as PARTITION_RULES
 from cantle.core.phases import Phase
 from cantle.core.state import State
 from cantle.errors import JournalError
@@ -17,6 +19,7 @@ from cantle.model.records import (
     AnyRecord,
     Launch,
     NodesJoined,
+    PartitionStarted,
     Refuse,
     RunResumed,
     StudyChanged,
@@ -25,7 +28,7 @@ from cantle.model.records import (
     TaskStarted,
 )
 from cantle.model.resources import Node
-from cantle.model.study import Limits
+from cantle.model.study import Limits, PartitionWish
 from cantle.runtime.simulated import Fate
 
 
@@ -343,6 +346,65 @@ def test_o33_whatever_is_missing_reading_goes_on_and_results_that_are_left_are_n
         resume(better, state)
     assert all(phase == Phase.DONE for phase in state.phases), ends_of(state)
     assert not {r.task for r in state.records[begun:] if isinstance(r, Launch)} & done
+
+
+def read_on(records: list[AnyRecord], gone: set[int]) -> CheckedState:
+    """Read a journal without these records, as a resuming conductor does."""
+    state, mender = CheckedState(), Mender()
+    damaged = False
+    for index, record in enumerate(records):
+        if index in gone:
+            damaged = True
+            mender.gap()
+        elif damaged:
+            for each in mender.mended(state, record):
+                state.apply(each)
+        else:
+            state.apply(record)
+    return state
+
+
+@given(carved_plots(survivable=True), st.data())
+@settings(max_examples=150, deadline=None)
+def test_o33_a_journal_that_tells_of_partitions_is_read_whatever_of_it_is_missing(
+    plot: Plot, data: st.DataObject
+) -> None:
+    state = tell_carved(plot)
+    resumed = data.draw(st.booleans(), "resumed")
+    if resumed:
+        resume_carved(plot, state)
+    records = state.records
+    may_go = [i for i, r in enumerate(records) if type(r) in PARTITION_RULES or isinstance(r, Launch | TaskEnded)]
+    first = data.draw(st.sampled_from(may_go or [len(records)]))
+    length = data.draw(st.integers(1, 12))
+    gone = {i for i in may_go if first <= i < first + length}
+    read = read_on(records, gone)
+    survived = {task for task, index in last_good_ends(records).items() if index not in gone}
+    assert survived <= {task for task, phase in enumerate(read.phases) if phase == Phase.DONE}
+    begun = len(read.records)
+    better = msgspec.structs.replace(plot, nodes=[(0.0, LARGE)], fates=[Fate(1.0)], mishaps=[])
+    for _ in range(3):
+        resume_carved(better, read)
+    assert all(phase == Phase.DONE for phase in read.phases), ends_of(read)
+    assert not {r.task for r in read.records[begun:] if isinstance(r, Launch)} & survived
+
+
+def test_o33_after_a_gap_partitions_are_known_again_from_the_next_resumption_on() -> None:
+    wish = PartitionWish("p", 1)
+    story = Story(job("a", partition="p"), job("b", partition="p"), on=[node()], partitions=(wish,))
+    gap = len(story.records)
+    story.decides()
+    story.happens(PartitionStarted(story._next(), 0))
+    story.decides()
+    known = len(story.state.partitions.all)
+    story.happens(RunResumed(story._next(), "host", 2, True, known))
+    story.join(node("n1"))
+    story.decides()
+    story.happens(PartitionStarted(story._next(), 1))
+    story.launches()
+    state = read_on(story.records, {gap})
+    assert [p.name for p in state.partitions.all] == ["(0)", "p"]
+    assert state.running[0] == story.launch_of("a")
 
 
 @given(plots() | quick_plots(), st.data())

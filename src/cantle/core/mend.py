@@ -8,14 +8,19 @@ open how a task ended, the made-up record is the one that costs only time: the a
 be run again. So a damaged journal never loses a task, and a result that is still in it is never computed again.
 
 Records of nodes, studies and tasks cannot be made up: without them the others name things that nobody knows.
+
+Partitions are numbered by the order in which they were asked for, so that after a gap nobody can tell which one a number
+means. But none outlives its conductor: from the gap until the run is resumed, what is told of partitions is passed over, and
+attempts count as running outside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 
 from msgspec import structs
 
+from cantle.core.partitions import RULES as PARTITION_RULES
 from cantle.core.phases import ACTIVE, FINAL, OVER, UNSUCCESSFUL, Phase
 from cantle.core.state import State
 from cantle.errors import JournalError
@@ -23,8 +28,10 @@ from cantle.model.records import (
     AnyRecord,
     Launch,
     LimitsChanged,
+    PartitionFailed,
     Refuse,
     Revived,
+    RunResumed,
     StudyChanged,
     StudyOver,
     TaskEnded,
@@ -33,6 +40,44 @@ from cantle.model.records import (
 from cantle.model.resources import Place, list_to_mask
 
 MISSING = "its records are missing from the journal"
+
+
+class Mender:
+    """Reads on where records are missing. Tell it of each `gap` before the first record behind it."""
+
+    def __init__(self) -> None:
+        self._knows_partitions = True
+        self._began = False
+
+    def gap(self) -> None:
+        """Records are missing here."""
+        self._began = self._knows_partitions = False
+
+    def mended(self, state: State, record: AnyRecord) -> Iterator[AnyRecord]:
+        """What to apply for this record, each before the next is asked for.
+
+        Raises JournalError when the record names a node or a task that the journal does not tell of.
+        """
+        if isinstance(record, RunResumed):
+            self._knows_partitions = True
+        elif not self._knows_partitions:
+            if not self._began:
+                self._began = True
+                yield from _without_partitions(state, record.time)
+            if type(record) in PARTITION_RULES:
+                return
+            if isinstance(record, Launch) and record.partition >= 0:
+                record = structs.replace(record, partition=-1)
+        yield from fill_gaps(state, record)
+        yield record
+
+
+def _without_partitions(state: State, time: float) -> Iterator[AnyRecord]:
+    """What makes all slots free that partitions have. What runs there may go on: its end will tell."""
+    for partition in list(state.partitions.living.values()):
+        for task in list(partition.running):
+            yield _interrupted(state, task, time)
+        yield PartitionFailed(time, partition.number, MISSING)
 
 
 def fill_gaps(state: State, record: AnyRecord) -> list[AnyRecord]:
@@ -193,18 +238,19 @@ def _in_the_way(state: State, launch: Launch) -> list[int]:
     """The tasks whose cores or GPUs the launched one gets, and, where countable things would not do, further ones."""
     needs = state.step_of(launch.task).needs
     found: dict[int, None] = {}
+    room = state.room if launch.partition < 0 else state.partitions.all[launch.partition].room
     ahead = None if launch.behind is None else state.running.get(launch.behind)
     if ahead is not None and ahead.on == launch.on:
         return []
     for place in launch.on:
-        if not state.room.alive >> place.node & 1:
+        if not room.alive >> place.node & 1:
             raise JournalError(
                 f"the journal tells of node {place.node}, but not what it is: that part of it is damaged"
             )
         here = sorted(state.running_on.get(place.node, ()), key=lambda t: (state.launched_at[t], t))
         in_the_way = [t for t in here if any(_overlap(place, other) for other in state.running[t].on)]
-        memory = state.room.free_memory[place.node]
-        named = dict(state.room.free_named[place.node])
+        memory = room.free_memory[place.node]
+        named = dict(room.free_named[place.node])
         for t in in_the_way + [t for t in here if t not in in_the_way]:
             enough = memory >= needs.memory_mib and all(named.get(name, 0) >= n for name, n in needs.named)
             if t not in in_the_way and enough:

@@ -312,10 +312,11 @@ def node_lost(state: State, index: int, reason: str) -> None:
             end(state, partition, Turn.FAIL)
 
 
-def conductor_gone(state: State) -> None:
+def conductor_gone(state: State, known: int) -> None:
     """A resumed run begins without partitions: nodes and agents of the earlier conductor are gone.
 
-    What was taken away from that run or failed in it is not held against this one.
+    What was taken away from that run or failed in it is not held against this one. So many partitions were `known`: those of
+    which a damaged journal does not tell keep their numbers.
     """
     for partition in list(state.partitions.living.values()):
         partition.agent = False
@@ -324,8 +325,13 @@ def conductor_gone(state: State) -> None:
         else:
             partition.why = "its conductor went away"
             end(state, partition, Turn.FAIL)
-    state.partitions.failures.clear()
-    state.partitions.withheld.clear()
+    of = state.partitions
+    of.failures.clear()
+    of.withheld.clear()
+    for number in range(len(of.all), known):
+        missing = Partition(number, PartitionWish(f"({number})"), -1, "", state.now)
+        missing.standing, missing.why = Standing.FAILED, "its records are missing from the journal"
+        of.all.append(missing)
 
 
 RULES: dict[type, Callable[[State, Any], None]] = {

@@ -217,7 +217,7 @@ class State:
         for task in list(self.running):
             self._leave(task)
             self._send_back(task)
-        conductor_gone(self)
+        conductor_gone(self, record.partitions)
         for index in range(len(self.room.nodes)):
             self.room.lose(index)
         if record.retry:

@@ -54,12 +54,13 @@ class RunResumed(Record, frozen=True, tag=True):
     """A conductor went on with a run whose conductor had gone.
 
     Attempts that were under way are over, not by their fault. With `retry`, tasks that failed, timed out, were canceled
-    or were skipped because of such tasks get a new chance.
+    or were skipped because of such tasks get a new chance. So many `partitions` were known; all of them are over.
     """
 
     host: str
     pid: int
     retry: bool = True
+    partitions: int = 0
 
 
 class StudyAdded(Record, frozen=True, tag=True):

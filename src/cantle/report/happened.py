@@ -6,7 +6,6 @@ from pathlib import Path
 
 import msgspec
 
-from cantle.core.mend import fill_gaps
 from cantle.core.state import State
 from cantle.errors import RequestError
 from cantle.model.records import StudyOver
@@ -15,6 +14,7 @@ from cantle.model.study import Commands, Study
 from cantle.report.loading import Run, load
 from cantle.report.recorder import Recorder
 from cantle.report.timeline import Timeline
+from cantle.runtime.bridging import mended
 from cantle.store.journal import read
 
 
@@ -56,16 +56,10 @@ def happened_in(directory: Path) -> Happened:
     state = State()
     recorder = Recorder(state)
     contents = read(run.layout.journal)
-    mending = False
-    for record in contents:
-        if type(record) is StudyOver:
-            continue  # it lets go of what is to be told here
-        mending = mending or bool(contents.damaged)
-        for missing in fill_gaps(state, record) if mending else ():
-            recorder.write(missing)
-            state.apply(missing)
-        recorder.write(record)
-        state.apply(record)
+    for record in mended(state, contents):
+        if type(record) is not StudyOver:  # that lets go of what is to be told here
+            recorder.write(record)
+            state.apply(record)
     if not state.studies:
         raise RequestError(f"nothing is to be told of the run in {run.directory} yet: its journal names no study")
     moment = run.now if run.conductor is not None else state.now

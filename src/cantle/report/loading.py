@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from enum import Enum
 from pathlib import Path
 from time import time
+from typing import TYPE_CHECKING
 
 from cantle.core.state import State
 from cantle.errors import RequestError
@@ -17,6 +18,9 @@ from cantle.store.journal import Follower, follow, read
 from cantle.store.layout import DOOR, Layout
 from cantle.store.lock import Holder, holder
 from cantle.store.reading import JournalContents
+
+if TYPE_CHECKING:
+    from cantle.core.mend import Mender
 
 
 class Condition(Enum):
@@ -48,7 +52,7 @@ class Run:
         """When the run began or was last resumed, in seconds since the epoch."""
         self._follower: Follower | None = None
         self._restarts = 0
-        self._mending = False
+        self._mender: Mender | None = None
 
     @property
     def directory(self) -> Path:
@@ -111,27 +115,34 @@ class Run:
         records = self._follower.poll()
         if self._follower.restarts != self._restarts:
             self._restarts = self._follower.restarts
-            self.state, self._mending, self.damage, known = State(), False, [], 0
+            self.state, self._mender, self.damage, known = State(), None, [], 0
         new = self._follower.damaged[known:]
         self.damage += [str(stretch) for stretch in new]
-        self._mending = self._mending or bool(new)
+        if new:
+            self._gap()
         self._fold(records)
         return records
 
     def _fold(self, records: Iterable[AnyRecord], contents: JournalContents | None = None) -> None:
+        known = 0
         for record in records:
-            if self._mending or (contents is not None and contents.damaged):
-                self._mending = True
-                self._bridge(record)
+            if contents is not None and len(contents.damaged) > known:
+                known = len(contents.damaged)
+                self._gap()
             if type(record) is RunResumed or not self.since:
                 self.since = record.time
-            self.state.apply(record)
+            if self._mender is None:
+                self.state.apply(record)
+            else:
+                for each in self._mender.mended(self.state, record):
+                    self.state.apply(each)
 
-    def _bridge(self, record: AnyRecord) -> None:
-        from cantle.core.mend import fill_gaps
+    def _gap(self) -> None:
+        """Records are missing here."""
+        from cantle.core.mend import Mender
 
-        for missing in fill_gaps(self.state, record):
-            self.state.apply(missing)
+        self._mender = self._mender or Mender()
+        self._mender.gap()
 
 
 def load_one(directory: Path | str) -> Run:

@@ -43,6 +43,7 @@ from cantle.model.records import (
     TasksAdded,
 )
 from cantle.model.study import Commands, Limits, Study
+from cantle.runtime.bridging import mended
 from cantle.runtime.changing import begin_anew_with_what_holds, difference_of, names
 from cantle.runtime.inbox import SelectInbox
 from cantle.runtime.loop import run
@@ -365,7 +366,8 @@ def resume(
         if forgotten := conductor.requests.discard():
             note(f"{forgotten} requests to the earlier conductor are forgotten")
         now = time()
-        conductor.record(RunResumed(now, os.uname().nodename, os.getpid(), retry))
+        known = len(conductor.state.partitions.all)
+        conductor.record(RunResumed(now, os.uname().nodename, os.getpid(), retry, known))
         if changed is not None:
             copy_for_people(changed, layout)
         if changed is not None and difference is not None:
@@ -387,17 +389,10 @@ def replay(layout: Layout, note: Callable[[str], None] = lambda _: None) -> Stat
     """The state in which the journal leaves the run; damage in it is told and bridged."""
     state = State()
     contents = read(layout.journal)
-    told = 0
-    for record in contents:
-        if contents.damaged:
-            from cantle.core.mend import fill_gaps
-
-            for missing in fill_gaps(state, record):
-                state.apply(missing)
+    for record in mended(state, contents):
         state.apply(record)
-        for stretch in contents.damaged[told:]:
-            told += 1
-            note(f"{layout.journal}: {stretch}; what it held is lost, and is done again where needed")
+    for stretch in contents.damaged:
+        note(f"{layout.journal}: {stretch}; what it held is lost, and is done again where needed")
     return state
 
 

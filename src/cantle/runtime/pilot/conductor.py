@@ -310,7 +310,8 @@ def _go_on(layout: Layout, lock: ConductorLock, rebuilt: Rebuilt) -> Pilot:
     pilot = Pilot(layout, lock, Journal.reopen(layout.journal), rebuilt.state, rebuilt.views)
     pilot.find_studies(rebuilt)
     take_in_results(pilot, str(layout.nodes))
-    pilot.record(RunResumed(time(), os.uname().nodename, os.getpid(), retry=False))
+    known = len(pilot.state.partitions.all)
+    pilot.record(RunResumed(time(), os.uname().nodename, os.getpid(), False, known))
     pilot.let_go_of_those_taken_away()
     return pilot
 

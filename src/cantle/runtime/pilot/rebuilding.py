@@ -13,6 +13,7 @@ import msgspec
 
 from cantle.core.state import State
 from cantle.model.records import AnyRecord, StudyOver
+from cantle.runtime.bridging import mended
 from cantle.runtime.pilot.views import Views
 from cantle.store.journal import Journal, read
 from cantle.store.layout import Layout
@@ -30,17 +31,10 @@ def rebuild(journal: Path, note: Callable[[str], None] = lambda _: None) -> Rebu
     """Fold a pilot's journal. Damage in it is told and bridged. Raises JournalError when it cannot be read."""
     rebuilt = Rebuilt(State(), Views(), {})
     contents = read(journal)
-    told = 0
-    for record in contents:
-        if contents.damaged:
-            from cantle.core.mend import fill_gaps
-
-            for missing in fill_gaps(rebuilt.state, record):
-                _fold(rebuilt, missing)
+    for record in mended(rebuilt.state, contents):
         _fold(rebuilt, record)
-        for stretch in contents.damaged[told:]:
-            told += 1
-            note(f"{journal}: {stretch}; what it held is lost, and is done again where needed")
+    for stretch in contents.damaged:
+        note(f"{journal}: {stretch}; what it held is lost, and is done again where needed")
     return rebuilt
 
 
