@@ -103,6 +103,8 @@ def test_a_partition_is_made_resized_and_drained_while_others_run(going: Callabl
     assert run.partition("resize", "side", "2", "--wait").returncode == 0
     (facts,) = run.listed()
     assert (facts["state"], facts["width"], len(facts["nodes"])) == ("ACTIVE", 2, 2)  # type: ignore[arg-type]
+    never = run.partition("resize", "side", "99", "--wait")
+    assert (never.returncode, "side wants 99 nodes" in never.stderr) == (1, True), never.stderr
     assert run.partition("drain", "side").returncode == 0
     run.until(lambda _: run.listed()[0]["state"] == "DONE")
     run.go(2, 3)

@@ -193,6 +193,8 @@ def _is_of(record: Any, name: str) -> bool:
 
 
 def _tell_outcome(run: Run, name: str, asked: Namespace) -> int:
+    from cantle.errors import RequestError
+
     partition = _newest(run, name)
     waits: Callable[[Partition], bool] | None = None
     if getattr(asked, "wait", False) and asked.action == "create":
@@ -203,6 +205,8 @@ def _tell_outcome(run: Run, name: str, asked: Namespace) -> int:
         from time import sleep
 
         while waits(partition) and run.conductor is not None:
+            if asked.action == "resize" and (why := _can_never_be(run, partition)):
+                raise RequestError(f"{name} {why}; it takes what it can get")
             sleep(_PAUSE_S)
             run.refresh()
             partition = _newest(run, name)
@@ -213,6 +217,13 @@ def _tell_outcome(run: Run, name: str, asked: Namespace) -> int:
     from cantle.core.standings import Standing
 
     return 1 if partition.standing == Standing.FAILED else 0
+
+
+def _can_never_be(run: Run, partition: Partition) -> str:
+    """Why it can never have as many nodes as are wanted of it, "" when it can or when more are on their way."""
+    from cantle.core.carving import why_never
+
+    return "" if run.state.awaited else why_never(run.state, partition.wish, partition.width)
 
 
 def _is_on_its_way(partition: Partition) -> bool:

@@ -341,7 +341,10 @@ class _Sliced:
         if not ready:
             return
         for element in list(self._broker.ledger.elements.values()):
-            if element.status == "held" and element.job in ready and state.partitions.all[element.number].serves:
+            if element.status != "held" or element.job not in ready:
+                continue
+            partition = state.partitions.all[element.number]
+            if partition.serves and not partition.room.full:
                 yield from self._run_in(state, element, ready[element.job], memory)
 
     def _run_in(
