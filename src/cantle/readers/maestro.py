@@ -120,7 +120,7 @@ def _study(text: bytes, origin: _Origin, fresh: bool) -> Study:
         from .slicing import check_steps
 
         check_steps(spec.slicing, expansion, findings)
-    if spec.partitions:
+    if spec.partitions or any(step.partition for step in expansion.steps):
         from .partitions import check_names
 
         check_names(spec.partitions, expansion, findings)
