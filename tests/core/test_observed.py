@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cantle.core.observed import Observed, with_times
+from cantle.core.observed import Observed
 from cantle.core.widths.expected import Expected
 from cantle.model.study import Step, Task
 
@@ -20,28 +20,6 @@ def saw(*facts: tuple[str, int, float, float]) -> Observed:
 def test_means_are_kept_by_step_width_and_whether_there_was_an_estimate() -> None:
     seen = saw(("a", 1, 10.0, 0.0), ("a", 1, 14.0, 0.0), ("a", 2, 7.0, 0.0), ("a", 1, 30.0, 20.0))
     assert seen.means == {("a", 1, False): (2, 12.0), ("a", 2, False): (1, 7.0), ("a", 1, True): (1, 1.5)}
-
-
-def test_steps_of_a_later_run_get_the_times_that_were_seen() -> None:
-    seen = saw(("a", 1, 10.0, 0.0), ("a", 4, 4.0, 0.0))
-    [a, declared, plain, other] = with_times(
-        [
-            Step("a", widths=(1, 2, 4)),
-            Step("a", widths=(1, 2), times_s=(3.0, 2.0)),
-            Step("a"),
-            Step("b", widths=(1, 2)),
-        ],
-        seen,
-    )
-    assert a.times_s == (10.0, 0.0, 4.0)
-    assert declared.times_s == (3.0, 2.0), "what the user declared stands"
-    assert plain.times_s == () and other.times_s == ()
-
-
-def test_multiples_of_estimates_tell_how_times_fall() -> None:
-    [step] = with_times([Step("a", widths=(1, 4))], saw(("a", 4, 5.0, 20.0)))
-    table = Expected(Observed(), 1.0).table(0, step, Task("t", 0, (), 40.0), 8)
-    assert table.times == (40.0, 10.0)
 
 
 def test_what_is_declared_and_what_is_seen_are_weighed_by_how_often_it_was_seen() -> None:

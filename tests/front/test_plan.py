@@ -31,7 +31,7 @@ from cantle.model.records import (
 )
 from cantle.model.resources import Needs, Node, Place, Slots
 from cantle.model.study import Limits, PartitionWish, Slice, Slicing, Step, Study, Task
-from cantle.report.durations import Experience, durations_of, experience_of
+from cantle.report.durations import Experience, durations_of, experience_of, informed
 from cantle.report.happened import happened_in
 from cantle.report.idling import idle_rows, idle_stretches
 from cantle.report.partition_times import partition_times
@@ -401,6 +401,15 @@ def test_a_study_takes_durations_by_name_and_else_by_step(tmp_path: Path) -> Non
     found = durations_of(made, 4.0, experience_of(timeline))
     assert found.seconds == pytest.approx([8.0, 6.5, 2.0, 4.0])
     assert (found.happened, found.alike, found.said, found.assumed) == (1, 1, 1, 1)
+
+
+def test_what_a_study_does_not_say_it_learns_from_an_earlier_run() -> None:
+    experience = Experience({"a": 7.0}, {"s": 3.0, "t": 4.0}, {"s": {1: 10.0, 4: 4.0}})
+    steps = [Step("s", widths=(1, 2, 4)), Step("s", widths=(1, 2), times_s=(3.0, 2.0)), Step("t"), Step("new")]
+    tasks = [Task("a", 0), Task("b", 1, (), 5.0), Task("c", 2), Task("d", 3)]
+    found = informed(study(steps, tasks), experience)
+    assert [step.times_s for step in found.steps] == [(10.0, 0.0, 4.0), (3.0, 2.0), (), ()]
+    assert [task.estimate_s for task in found.tasks] == [7.0, 5.0, 4.0, 0.0]
 
 
 def test_durations_on_other_widths_are_stated_learned_or_fitted() -> None:

@@ -51,6 +51,12 @@ def study_arguments(parser: ArgumentParser) -> None:
         "--scale", type=at_least(0, float), default=1.0, metavar="X", help="recorded durations (WfFormat) times X"
     )
     reading.add_argument("--spin", action="store_true", help="replay recorded durations as busy loops, not as sleeps")
+    reading.add_argument(
+        "--times-from",
+        type=Path,
+        metavar="RUN",
+        help="where the study does not say how long tasks take, and on which width, they take as long as in this earlier run",
+    )
     slicing_options(parser)
 
 
@@ -122,6 +128,11 @@ def read_study(asked: Namespace, dry: bool) -> tuple[Study, str, str]:
         slicing=slicing_asked(asked),
     )
     study: Study = chosen.read(asked.study_file, options)
+    if asked.times_from is not None:
+        from cantle.report.durations import experience_of, informed
+        from cantle.report.happened import happened_in
+
+        study = informed(study, experience_of(happened_in(asked.times_from).timeline))
     for warning in study.warnings:
         say(f"cantle: warning: {warning}")
     return study, asked.reader or chosen.name, msgspec.json.encode(options).decode()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from array import array
 
-from msgspec import structs
-
 from cantle.model.study import Step, Task
 
 
@@ -30,22 +28,3 @@ class Observed:
         n, mean = self.means.get(key, (0, 0.0))
         value = seconds / task.estimate_s if estimated else seconds
         self.means[key] = (n + 1, mean + (value - mean) / (n + 1))
-
-
-def with_times(steps: list[Step], seen: Observed) -> list[Step]:
-    """The steps with the times that an earlier run saw, where a step has widths but nobody declared their times.
-
-    Steps are the same when they bear the same name. Where only multiples of estimates were seen, the times are those
-    multiples: a task with an estimate takes nothing else from them than how they fall.
-    """
-    found = []
-    for step in steps:
-        if step.widths and not any(step.times_s):
-            seconds = [seen.means.get((step.name, width, False), (0, 0.0))[1] for width in step.widths]
-            multiples = [seen.means.get((step.name, width, True), (0, 0.0))[1] for width in step.widths]
-            if any(seconds):
-                step = structs.replace(step, times_s=tuple(seconds))
-            elif any(multiples):
-                step = structs.replace(step, times_s=(multiples[0] or 1.0, *multiples[1:]))
-        found.append(step)
-    return found

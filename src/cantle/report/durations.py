@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import msgspec
+from msgspec import structs
 
 from cantle.core.phases import Phase
 from cantle.core.widths.tables import fit
@@ -100,6 +101,25 @@ def durations_of(study: Study, default_s: float, experience: Experience | None =
             found.assumed += 1
         found.seconds.append(max(NOTHING_S, seconds))
     return found
+
+
+def informed(study: Study, experience: Experience) -> Study:
+    """The study with what an earlier run tells where the study itself says nothing: estimates, and times on each width."""
+    steps = []
+    for step in study.steps:
+        took = experience.by_width.get(step.name, {})
+        if step.widths and took and not any(step.times_s):
+            step = structs.replace(step, times_s=tuple(took.get(width, 0.0) for width in step.widths))
+        steps.append(step)
+    tasks = []
+    for task in study.tasks:
+        if not task.estimate_s:
+            name = study.steps[task.step].name
+            seconds = experience.by_task.get(task.name) or experience.by_step.get(name, 0.0)
+            if seconds:
+                task = structs.replace(task, estimate_s=seconds)
+        tasks.append(task)
+    return structs.replace(study, steps=steps, tasks=tasks)
 
 
 def factors_of(step: Step, took: Mapping[int, float]) -> dict[int, float]:
