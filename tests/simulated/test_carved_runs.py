@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from carved_plots import carved_plots, tell_carved
+from carved_plots import CarvedWitness, carved_plots, resume_carved, tell_carved
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from plots import Plot
 
 from builders import snapshot
 from cantle.core.phases import FINAL, UNSUCCESSFUL
 from cantle.core.state import State
+from cantle.model.records import Launch, TasksAdded
 
 
 @given(carved_plots())
@@ -33,3 +35,21 @@ def test_the_same_carved_plot_tells_the_same_story_and_replaying_it_leads_to_the
         replayed.apply(record)
     same = snapshot(first)
     assert {key: same[key] for key in snapshot(replayed)} == snapshot(replayed)
+
+
+@given(carved_plots(survivable=True), st.data())
+@settings(max_examples=60, deadline=None)
+def test_cut_anywhere_and_resumed_all_is_done_and_what_was_done_stays_done(plot: Plot, data: st.DataObject) -> None:
+    records = tell_carved(plot).records
+    first = next(i for i, r in enumerate(records) if isinstance(r, TasksAdded)) + 1
+    cut = data.draw(st.integers(first, len(records)), "cut")
+    state = CarvedWitness()
+    for record in records[:cut]:
+        state.apply(record)
+    done = set(state.done)
+    for _ in range(60):
+        resume_carved(plot, state)
+        if state.succeeded:
+            break
+    assert state.succeeded, state.totals
+    assert not {r.task for r in state.records[cut:] if isinstance(r, Launch)} & done
