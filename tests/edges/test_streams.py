@@ -20,9 +20,11 @@ from cantle.engines.remains import await_runners, leftovers
 from cantle.engines.rendezvous import choose_port
 from cantle.model.records import Launch, NodeLost, TaskEnded, TaskStarted
 from cantle.model.resources import Node, Place
-from cantle.model.streams import Streams
+from cantle.model.streams import Share, Streams
 from cantle.model.study import Command
 from cantle.runner import processes
+from cantle.runner.messages import Ended
+from cantle.runner.spool import read_spool
 from cantle.testing import Rig
 
 pytestmark = pytest.mark.real
@@ -184,6 +186,20 @@ def test_the_first_stream_that_fails_ends_the_others_and_is_what_is_told(tmp_pat
         assert (end.outcome, end.exit_code) == ("failed", 7)
         assert end.detail == "stream 5 of 8 on node2: exit code 7\nthe reason"
         assert not running_with(sleep)
+
+
+@pytest.mark.parametrize(("together", "rank"), [(True, " RANK=2 WORLD_SIZE=4"), (False, "")])
+def test_what_to_type_to_run_a_stream_again_makes_it_the_same_stream(tmp_path: Path, together: bool, rank: str) -> None:
+    with nodes(tmp_path) as r:
+        r.launch(
+            0,
+            packed("/bin/sh", "-c", "exit $(($CANTLE_STREAM == 2))"),
+            on=on(0, 1),
+            streams=Streams(4, together=together),
+        )
+        again = r.ended(0).detail.splitlines()[-1]
+    words = f"env CANTLE_STREAM=2 CANTLE_STREAMS=4{rank} /bin/sh -c"
+    assert again == f"run it again: {words} 'exit $(($CANTLE_STREAM == 2))'"
 
 
 def test_after_a_failure_what_stands_in_line_does_not_run(tmp_path: Path) -> None:
@@ -460,6 +476,62 @@ def test_closing_ends_streams_and_tells_it_once(tmp_path: Path) -> None:
     assert r.ends(1) == []
     assert not running_with(sleep)
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_runner_is_told_once_of_each_result_to_keep_and_once_that_it_need_not(tmp_path: Path) -> None:
+    told: list[TaskEnded] = []
+    gangs = Gangs(lambda *_: None, told.append)  # type: ignore[arg-type]
+    starts = gangs.add(
+        Launch(0.0, 3, 1, on(0, 1)), shell("true"), [Node("a", 4), Node("b", 4)], Streams(400), 0.0, 0, "/"
+    )
+    kept: list[int] = []
+    over: list[int] = []
+    for number, (node, start) in enumerate(starts, 1):
+        gangs.ended(Ended(number, start.key, 1.0, "done"))
+        but, done_with = gangs.kept_since(node)
+        kept += but
+        over += done_with
+    assert kept == list(range(1, 400)), "the last one ends the attempt: it need not be kept"
+    assert over == list(range(201, 400))
+    assert gangs.kept_since(0) == ((), tuple(range(1, 201)))
+    assert gangs.kept_since(0) == ((), ())
+    assert [end.outcome for end in told] == ["done"]
+
+
+def test_what_a_runner_kept_for_an_attempt_it_forgets_when_the_attempt_is_over(tmp_path: Path) -> None:
+    with nodes(tmp_path) as r:
+        r.launch(0, shell("until [ $CANTLE_STREAM = 0 -o -e go ]; do sleep 0.02; done"), on=on(0), streams=Streams(2))
+        r.wait_for(lambda: r.engine._gangs.kept == {0: {1: None}}, "the first stream did not end")  # type: ignore[attr-defined]
+        r.turn(0.05)
+        (tmp_path / "go").touch()
+        assert r.ended(0).outcome == "done"
+        r.turn(0.05)
+    await_runners(str(tmp_path / "runners"))
+    assert read_spool(str(tmp_path / "runners/0.spool")) == []
+
+
+def test_more_streams_than_can_be_started_are_refused_before_anything_is_made_of_them(tmp_path: Path) -> None:
+    with nodes(tmp_path) as r:
+        r.launch(0, shell("true"), on=on(0, 1), streams=Streams(100_000_000_000))
+        end = r.ended(0)
+    assert (end.outcome, end.detail) == (
+        "unstartable",
+        "it has 100,000,000,000 streams, and at most 1,000,000 can be started",
+    )
+
+
+def test_streams_for_which_the_memory_does_not_suffice_are_said_not_to_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_much(*_: object) -> list[Share]:
+        raise MemoryError
+
+    monkeypatch.setattr("cantle.engines.gangs.shares", too_much)
+    with nodes(tmp_path) as r:
+        r.launch(0, shell("true"), on=on(0, 1), streams=Streams(8))
+        end = r.ended(0)
+    assert end.outcome == "unstartable"
+    assert end.detail == "this machine has not the memory to hand out its 8 streams"
 
 
 def test_one_attempt_after_another_leaves_no_result_unacknowledged(tmp_path: Path) -> None:

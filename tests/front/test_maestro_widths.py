@@ -80,6 +80,8 @@ def test_widths_and_their_times_may_vary(tmp_path):
         ("streams: 0", "streams", "must be at least 1"),
         ("streams: some", "streams", "must be a whole number"),
         ("streams: true", "streams", "the study does not say how many"),
+        ("streams: 100000000000", "streams", "is 100,000,000,000, but must be at most 1,000,000"),
+        ("streams: '1000001'", "streams", "is 1,000,001, but must be at most 1,000,000"),
         ("communicates: true", "communicates", "no streams that could communicate"),
         ("streams: 2\ncommunicates: 7", "communicates", "must be true or false"),
         ("streams: 2\nwidths: [1, 4]", "widths", "2 streams on 4 nodes leave 2 nodes with nothing to do"),
@@ -98,6 +100,12 @@ def test_what_is_wrong_is_told_with_its_place(run, key, what, tmp_path):
     assert problem.key == f"study[0].run.{key}"
     assert what in problem.what
     assert problem.line >= 7
+
+
+def test_a_number_that_nobody_could_count_to_is_no_number_here(tmp_path):
+    told = [problem.what for problem in problems(tmp_path, one_step(f"procs: {'9' * 5000}"))]
+    assert any(what.startswith(f"cannot read '{'9' * 40}...'") for what in told)
+    assert problems(tmp_path, one_step(f"procs: '{'9' * 5000}'"))[0].what.startswith("must be a whole number")
 
 
 def test_a_mend_says_what_would_be_right(tmp_path):

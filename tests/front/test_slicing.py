@@ -128,6 +128,11 @@ def test_a_wrong_option_is_told(slices, what):
         asked_for(slices, 0, 0)
 
 
+def test_more_streams_than_there_can_be_are_told_as_an_option_too():
+    with pytest.raises(RequestError, match="--streams is 1,000,001, but must be at most 1,000,000"):
+        asked_for("", 1_000_001, 0)
+
+
 @pytest.mark.parametrize(
     ("text", "what"),
     [
@@ -153,6 +158,8 @@ def test_a_wrong_file_is_told_with_its_place(text, what, tmp_path):
         ("slices: [{width: 4, copy: 2}]", "slices[0].copy", "is not known here"),
         ("slices: [1 x 4]\n  max_active: 0", "max_active", "must be a whole number, 1 or more"),
         ("slices: [1 x 4]\n  streams: lots", "streams", "not lots"),
+        ("streams: 1000001", "streams", "is 1,000,001, but must be at most 1,000,000"),
+        ("slices: [6000 x 4, 6000 x 2]", "slices", "the slices have 12,000 copies in all"),
         (
             "slices: [1 x 300]\n  streams: 400",
             "slices",

@@ -119,6 +119,10 @@ def test_a_stream_that_fails_is_named_and_its_next_attempt_has_files_of_its_own(
     assert code == 2
     assert "stream 3 of 6 on node2: exit code 5" in told
     assert "no luck" in told
+    again = told.partition("run it again: ")[2].splitlines()[0]
+    assert again == "cd out/each && env CANTLE_STREAM=3 CANTLE_STREAMS=6 /bin/bash ./each.sh"
+    by_hand = subprocess.run(again, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (by_hand.returncode, by_hand.stdout, by_hand.stderr) == (5, "stream 3 of 6 on 2\n", "no luck\n")
     for attempt in ("1", "2"):
         found = cantle("logs", "out", "each", "--stream", "3", "--err", "--attempt", attempt, cwd=tmp_path)
         assert found == (0, "no luck\n")

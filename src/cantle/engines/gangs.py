@@ -22,7 +22,7 @@ from cantle.engines.verdict import Result, verdict
 from cantle.model.records import Event, Launch, NodeLost, Outcome, TaskStarted
 from cantle.model.resources import Node, list_to_mask
 from cantle.model.streams import Share, Streams, crowding, output_stem, shares
-from cantle.model.study import Command
+from cantle.model.study import MOST_STREAMS, Command
 from cantle.runner.messages import Ended, Key, Start, Started
 
 _MOURNING_S = 15.0
@@ -77,8 +77,12 @@ class Gangs:
         self._names: dict[int, str] = {}
         self._held_back: dict[int, tuple[float, NodeLost]] = {}
         self._meetings = 0
-        self.kept: dict[int, tuple[int, ...]] = {}
+        self.kept: dict[int, dict[int, None]] = {}
         """By node, the numbers of results that runners must keep although we have them: their attempts are not over."""
+        self._fresh: dict[int, dict[int, None]] = {}
+        """Those of them of which the runner was not told yet."""
+        self._done_with: dict[int, list[int]] = {}
+        """By node, results that its runner was told to keep, and need not any more."""
 
     def add(
         self,
@@ -106,6 +110,8 @@ class Gangs:
             starts = [(place.node, Start(key, each, place.cores, place.gpus, walltime_s, memory_mib))]
             gang = _Gang(launch, {key: (place.node, 0)}, 0, 0.0)
         else:
+            if streams.count > MOST_STREAMS:
+                raise ValueError(f"it has {streams.count:,} streams, and at most {MOST_STREAMS:,} can be started")
             spread = shares(streams, launch.on)
             in_lines = max(share.beside for share in spread) > max(share.lane for share in spread) + 1
             if streams.together and in_lines:
@@ -158,7 +164,8 @@ class Gangs:
         node, lane = gang.lanes[message.key]
         del gang.left[message.key]
         gang.results.append(Result(message, node, lane, self._names[node]))
-        self.kept[node] = (*self.kept.get(node, ()), message.number)
+        self.kept.setdefault(node, {})[message.number] = None
+        self._fresh.setdefault(node, {})[message.number] = None
         if not gang.left:
             self._conclude(gang)
             return True
@@ -190,7 +197,8 @@ class Gangs:
             self._end_the_rest(gang, "lost", "a node of its was lost", 0.0)
             if not gang.left:
                 self._conclude(gang)
-        self.kept.pop(node, None)
+        for numbers in (self.kept, self._fresh, self._done_with):
+            numbers.pop(node, None)
         if event is not None:
             self._held_back[node] = (time.monotonic() + _MOURNING_S, event)
         self._tell_losses()
@@ -198,6 +206,10 @@ class Gangs:
     def is_held_back(self, node: int) -> bool:
         """Whether the node is gone although that is not told yet."""
         return node in self._held_back
+
+    def kept_since(self, node: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Which results the node's runner must keep of those that came since the last call, and which no longer."""
+        return tuple(self._fresh.pop(node, ())), tuple(self._done_with.pop(node, ()))
 
     def tick(self) -> None:
         """Look at the clock: once a turn."""
@@ -226,14 +238,23 @@ class Gangs:
 
     def _conclude(self, gang: _Gang) -> None:
         del self._gangs[gang.key]
-        for node in {result.node for result in gang.results}:
-            over = {result.ended.number for result in gang.results if result.node == node}
-            self.kept[node] = tuple(number for number in self.kept.get(node, ()) if number not in over)
+        for result in gang.results:
+            self._need_not_keep(result.node, result.ended.number)
         if gang.lost:
             self._tell_losses()
         else:
             event = verdict(gang.results, gang.asked)
             self._put(replace(event, started=0.0, pid=0) if gang.told else event)
+
+    def _need_not_keep(self, node: int, number: int) -> None:
+        """The result's attempt is over. A node that is gone keeps nothing."""
+        if node in self.kept:
+            self.kept[node].pop(number, None)
+            fresh = self._fresh.get(node, {})
+            if number in fresh:
+                del fresh[number]
+            else:
+                self._done_with.setdefault(node, []).append(number)
 
     def _tell_losses(self, now: float = 0.0) -> None:
         """Tell those losses for which nothing is left to wait for, or that were held back long enough."""

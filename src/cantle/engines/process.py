@@ -57,7 +57,6 @@ class _Link:
         "bases",
         "channel",
         "frames",
-        "kept",
         "node",
         "outgoing",
         "received",
@@ -74,7 +73,6 @@ class _Link:
         self.received = 0
         self.unsent: list[Key] = []
         self.acknowledged = 0
-        self.kept: tuple[int, ...] = ()
         self.bases: set[int] = set()
 
 
@@ -227,10 +225,10 @@ class ProcessEngine:
     def written(self) -> None:
         """All events that the engine has put into the inbox so far are written down: runners may forget them."""
         for index, link in self._links.items():
-            kept = () if self._gangs is None else self._gangs.kept.get(index, ())
-            if link.received > link.acknowledged or kept != link.kept:
-                link.acknowledged, link.kept = link.received, kept
-                link.outgoing.append(encode(Ack(link.received, kept)))
+            but, over = ((), ()) if self._gangs is None else self._gangs.kept_since(index)
+            if link.received > link.acknowledged or over:
+                link.acknowledged = link.received
+                link.outgoing.append(encode(Ack(link.received, but, over)))
 
     def flush(self) -> None:
         """Send what has been gathered since the last flush."""
@@ -366,6 +364,10 @@ class ProcessEngine:
             return
         except ValueError as error:
             self._unstartable(key, str(error))
+            return
+        except MemoryError:
+            parts = streams.count if streams is not None else 1
+            self._unstartable(key, f"this machine has not the memory to hand out its {parts:,} streams")
             return
         for node, start in starts:
             self._post(node, start)

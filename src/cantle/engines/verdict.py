@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from cantle.model.records import Outcome, TaskEnded
+from cantle.model.streams import named
 from cantle.runner.messages import Ended, Key
 
 _TELLS = ("lost", "unstartable", "memory", "timeout", "failed", "canceled", "interrupted", "done")
@@ -32,7 +33,7 @@ def verdict(results: Sequence[Result], asked: tuple[Outcome, str] | None = None)
     task, attempt, *part = ended.key
     if part and outcome != "done":
         where = f" on {worst.name}" if worst.name else ""
-        detail = f"stream {part[0]} of {part[1]}{where}: {detail}"
+        detail = f"{named(part[0], part[1])}{where}: {detail}"
         if asked is not None:
             outcome, detail = asked
     outputs = [result.ended.output for result in results]

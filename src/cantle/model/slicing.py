@@ -15,6 +15,8 @@ import msgspec
 from cantle.model.resources import Node, count
 from cantle.model.study import Slice, Slicing
 
+MOST_COPIES = 10_000
+"""So many copies slices may have in all. Each of them takes cores of its own when it is active."""
 _SLICE = re.compile(r"(\d+)\s*[xX*]\s*(\d+)(?:\s*/\s*(\d+))?")
 _TERM = re.compile(r"(\d+)\s*[xX*]\s*(\d+)")
 _BOUND = re.compile(r"(.*?)[,\s]\s*at\s+most\s+(\d+)\s*", re.DOTALL)
@@ -90,6 +92,9 @@ def faults_of(slicing: Slicing) -> list[tuple[str, str]]:
     """What cannot be with any nodes: (what, mend), with the arithmetic."""
     streams = slicing.streams
     found = []
+    copies = sum(each.copies for each in slicing.slices)
+    if copies > MOST_COPIES:
+        found.append((f"the slices have {copies:,} copies in all", f"at most {MOST_COPIES:,} can be kept apart"))
     for each in slicing.slices:
         if not streams or streams % each.width == 0:
             continue

@@ -7,6 +7,8 @@ leave over goes to the streams that run at once, so that none of them idles.
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from .resources import Place, count, indexes, list_to_mask, mask_to_list
@@ -50,6 +52,17 @@ def streams_of(step: Step) -> Streams | None:
 def output_stem(stem: str, stream: int, attempt: int) -> str:
     """The name, without `.out` and `.err`, of the files in which a stream's output lies."""
     return f"{stem}.{stream}" if attempt == 1 else f"{stem}.attempt-{attempt}.{stream}"
+
+
+def named(stream: int, streams: int) -> str:
+    """How people are told which stream it was."""
+    return f"stream {stream} of {streams}"
+
+
+def named_in(text: str) -> int | None:
+    """The stream that is named where this text begins; None when none is."""
+    match = re.match(r"stream (\d+) of \d+\b", text)
+    return int(match[1]) if match is not None else None
 
 
 def shares(streams: Streams, on: tuple[Place, ...]) -> list[Share]:

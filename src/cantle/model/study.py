@@ -15,6 +15,9 @@ import msgspec
 
 from .resources import Needs, Node, Place
 
+MOST_STREAMS = 1_000_000
+"""So many streams a step may have: of each one is known where it runs, by the conductor and by the runner of its node."""
+
 
 class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     """What tasks of one kind have in common.

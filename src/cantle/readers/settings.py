@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from cantle.model.resources import Needs
-from cantle.model.study import Step
+from cantle.model.study import MOST_STREAMS, Step
 
 from .findings import Findings, did_you_mean
 from .quantities import clock, duration_s, is_tidy_clock, memory_mib, walltime_s
@@ -36,6 +36,7 @@ COUNTS = {
     "retries": 0,
     "streams": 1,
 }
+MOST = {"streams": MOST_STREAMS}
 TEXTS = ("bind", "bind gpus", "reservation", "qos", "partition")
 
 # Flux's urgencies 0 to 31 with 16 in the middle, on a scale on which a step that says nothing has 0.
@@ -143,7 +144,7 @@ def settings_of(
     for key, setting in settings.items():
         value = apply(setting.value) if isinstance(setting.value, str) else setting.value
         if key in COUNTS:
-            found[key.replace(" ", "_")] = count_of(setting, value, COUNTS[key], findings)
+            found[key.replace(" ", "_")] = count_of(setting, value, COUNTS[key], findings, MOST.get(key))
         elif key in TEXTS:
             found[key.replace(" ", "_")] = str(value)
         elif key.startswith("resources."):
@@ -171,18 +172,26 @@ def settings_of(
     return result
 
 
-def count_of(setting: Setting, value: Any, least: int, findings: Findings) -> int:
-    """A whole number of at least `least`; that number with the problem noted otherwise."""
+def count_of(setting: Setting, value: Any, least: int, findings: Findings, most: int | None = None) -> int:
+    """A whole number from `least` to `most` (None: no bound); the least with the problem noted otherwise."""
     number = value
-    if isinstance(value, str) and value.strip().isdecimal():
+    if isinstance(value, str) and value.strip().isdecimal() and len(value) < 1000:
         number = int(value)
     if isinstance(number, bool) or not isinstance(number, int):
         _wrong(setting, value, "a whole number", findings)
     elif number < least:
         findings.wrong(setting.line, setting.key, f"is {number}, but must be at least {least}", _origin(setting, value))
+    elif most is not None and number > most:
+        findings.wrong(setting.line, setting.key, *too_many(number, most))
+        return most
     else:
         return number
     return least
+
+
+def too_many(number: int, most: int) -> tuple[str, str]:
+    """What to say of more streams than there can be: (what, mend)."""
+    return f"is {number:,}, but must be at most {most:,}", "let each stream do more of the work"
 
 
 def estimate_of(setting: Setting, value: Any, findings: Findings) -> float:

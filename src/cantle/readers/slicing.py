@@ -15,10 +15,11 @@ from pathlib import Path
 
 from cantle.errors import RequestError
 from cantle.model.slicing import faults_of, slice_of, slices_of
-from cantle.model.study import Slice, Slicing, Step
+from cantle.model.study import MOST_STREAMS, Slice, Slicing, Step
 
 from .expansion import Expansion
 from .findings import Findings
+from .settings import too_many
 from .shape import only
 from .yaml_nodes import Item, parse
 
@@ -33,6 +34,9 @@ def slicing_of(block: Item, place: str, findings: Findings) -> Slicing:
         item = block.mapping.get(key)
         if item is not None:
             counts[key] = _count(item, f"{place}.{key}".lstrip("."), 1, findings)
+    if counts["streams"] > MOST_STREAMS:
+        item = block.mapping["streams"]
+        findings.wrong(item.line, f"{place}.streams".lstrip("."), *too_many(counts["streams"], MOST_STREAMS))
     slices: list[Slice] = []
     item = block.mapping.get("slices")
     if item is not None:
@@ -88,6 +92,9 @@ def asked_for(slices: str, streams: int, max_active: int) -> Slicing:
             raise RequestError(f"--slices: {error}; or name a YAML file") from None
         if not found.slices:
             raise RequestError(f"--slices: {slices!r} lists no slice; write 3 x 400, 2 x 100, say")
+    if streams > MOST_STREAMS:
+        what, mend = too_many(streams, MOST_STREAMS)
+        raise RequestError(f"--streams {what}; {mend}")
     return Slicing(found.slices, streams or found.streams, max_active or found.max_active)
 
 

@@ -123,13 +123,14 @@ class _Builder:
             return Item(text, line, text)
         if node.tag.endswith(":str"):
             return Item(text, line, text)
-        if node.tag.endswith(":int") and text.isdecimal() and (text[0] != "0" or text == "0"):
+        if node.tag.endswith(":int") and text.isdecimal() and (text[0] != "0" or text == "0") and len(text) < 1000:
             return Item(int(text), line, text)
         try:
             return Item(self.loader.construct_object(node), line, text)
         except (yaml.YAMLError, ValueError) as error:
             detail = getattr(error, "problem", None) or str(error)
-            self.findings.wrong(line, key, f"cannot read {text!r}: {detail}", "put it into quotes")
+            shown = text if len(text) < 80 else f"{text[:40]}..."
+            self.findings.wrong(line, key, f"cannot read {shown!r}: {detail}", "put it into quotes")
             return Item(text, line, text)
 
     def mapping(self, node: Any, key: str, item: Item) -> None:

@@ -58,18 +58,34 @@ def failure_of(state: State, task: int, directory: Path | str) -> Failure:
     workspace = str(Path(directory, row.workspace)) if row.workspace else ""
     ended = state.ended.get(task)
     packed = ended is not None and bool(ended.output)
+    stream = _stream_of(state, task, reason)
     script = None if packed or not workspace else script_in(workspace, row.name)
     if by_hand:
         again = by_hand
     elif script is None:
-        again = f"cantle logs {typed(directory)} {quoted(row.name)}"
+        again = f"cantle logs {typed(directory)} {quoted(row.name)}{'' if stream is None else f' --stream {stream}'}"
         if ended is None:
             again = f"cantle explain {typed(directory)} {quoted(row.name)}"
     else:
-        again = f"cd {typed(workspace)} && {_shell_of(Path(workspace, script))} {quoted(f'./{script}')}"
+        as_it_was = ""
+        if stream is not None:
+            from cantle.runner.wording import as_stream
+
+            step = state.step_of(task)
+            as_it_was = "".join(f"{word} " for word in as_stream(stream, step.streams, step.communicates))
+        again = f"cd {typed(workspace)} && {as_it_was}{_shell_of(Path(workspace, script))} {quoted(f'./{script}')}"
     # Names of tasks without a workspace are mere numbers; what they stand for is in the parameters.
     name = row.name if workspace or not row.params else f"{row.name} ({row.params})"
     return Failure(task, name, state.phases[task], reason, detail, workspace, again)
+
+
+def _stream_of(state: State, task: int, reason: str) -> int | None:
+    """Which stream of the task failed first; None when it has none, or when none of them was the cause."""
+    if not state.step_of(task).streams:
+        return None
+    from cantle.model.streams import named_in
+
+    return named_in(reason)
 
 
 def why(state: State, task: int) -> tuple[str, list[str]]:

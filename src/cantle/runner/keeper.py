@@ -28,7 +28,7 @@ from .messages import Ack, Base, BaseOver, Down, End, Ended, Held, Hold, Key, Le
 from .packed import Allowance
 from .spawn import NotStarted, Spawner
 from .spool import write_spool
-from .wording import duration, how_it_ended, in_a_shell
+from .wording import as_stream, duration, how_it_ended, in_a_shell
 
 _HOLD_S = 0.02
 """That an attempt has started is told when it has run for so long. Who is over by then tells both with the end."""
@@ -69,6 +69,8 @@ class Keeper:
         self._number = 0
         self._floor_kib = 0
         self._unwritten: deque[Ended] = deque()
+        self._kept: dict[int, Ended] = {}
+        """By number, results that the conductor has, of attempts of which other parts are not over."""
         self._alarms: list[tuple[float, Key, Attempt]] = []
         self._watched: dict[Key, Attempt] = {}
         self._next_watch = 0.0
@@ -160,12 +162,13 @@ class Keeper:
         if type(message) is Start:
             self._start(message)
         elif type(message) is Ack:
-            kept = []
+            but = set(message.but)
             while self._unwritten and self._unwritten[0].number <= message.number:
                 result = self._unwritten.popleft()
-                if result.number in message.but:
-                    kept.append(result)
-            self._unwritten.extendleft(reversed(kept))
+                if result.number in but:
+                    self._kept[result.number] = result
+            for number in message.over:
+                self._kept.pop(number, None)
         elif type(message) is End:
             attempt = self._family.by_key.get(message.key)
             if (place := self._in_line.pop(message.key, None)) is not None:
@@ -216,8 +219,9 @@ class Keeper:
         while not self._family.kill_everything() and time.monotonic() < stop:
             time.sleep(0.005)
             self.reap()
-        if self._unwritten and self._setup.spool:
-            write_spool(os.path.join(self._setup.directory, self._setup.spool), list(self._unwritten))
+        left = [*self._kept.values(), *self._unwritten]
+        if left and self._setup.spool:
+            write_spool(os.path.join(self._setup.directory, self._setup.spool), left)
 
     def leave(self, reason: str) -> None:
         """Tell the conductor, if it still listens, that the runner ends by itself."""
@@ -265,6 +269,8 @@ class Keeper:
 
     def _let_go(self, key: Key, place: Place) -> None:
         """The attempt was not done: who was to follow it goes back to the conductor, and who was to follow those."""
+        if len(key) > 2:  # nobody follows a mere part, and thousands of them may stand in line
+            return
         gone = {key}
         for start in self._lines.get(place, ()):
             if start.after in gone and self._in_line.pop(start.key, None) is not None:
@@ -308,7 +314,11 @@ class Keeper:
         attempt = Attempt(start.key, pid, output, start.walltime_s, start.memory_mib, place)
         self._family.add(attempt)
         if start.command.packed:
-            attempt.by_hand = (start.command.cwd, start.command.argv)
+            words = start.command.argv
+            if len(start.key) > 2:
+                stream, streams = start.key[2:]
+                words = (*as_stream(stream, streams, "RANK" in start.command.env), *words)
+            attempt.by_hand = (start.command.cwd, words)
         self._starts[start.key] = (time.monotonic() + _HOLD_S, Started(start.key, time.time(), pid))
         if start.walltime_s > 0:
             self._alarm(attempt, time.monotonic() + start.walltime_s)

@@ -69,10 +69,14 @@ class End(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Ack(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """All results up to this number are written down, but for those of attempts of which other parts are not over."""
+    """All results up to this number are written down, but for those of attempts of which other parts are not over.
+
+    `but` lists those of them that no earlier `Ack` covered, `over` those that an earlier one listed and that are done with.
+    """
 
     number: int
     but: tuple[int, ...] = ()
+    over: tuple[int, ...] = ()
 
 
 class Base(msgspec.Struct, frozen=True, tag=True, array_like=True):

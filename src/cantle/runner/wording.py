@@ -91,4 +91,10 @@ def in_a_shell(directory: str, words: tuple[str, ...]) -> str:
     return f"cd {quote(directory)} && {command}" if directory else command
 
 
+def as_stream(stream: int, streams: int, communicates: bool) -> tuple[str, ...]:
+    """The words that stand before a command, so that it runs as this stream of so many."""
+    rank = (f"RANK={stream}", f"WORLD_SIZE={streams}") if communicates else ()
+    return ("env", f"CANTLE_STREAM={stream}", f"CANTLE_STREAMS={streams}", *rank)
+
+
 _LONGEST_COMMAND = 2000
