@@ -46,7 +46,7 @@ class Carved(Story):
     def ask(self, wish: PartitionWish) -> Partition:
         """Somebody asks for a partition."""
         self.happens(PartitionAsked(self._next(), wish, by="me"))
-        return self.state.partitions.by_name[wish.name]
+        return self.partition(wish.name)
 
     def resize(self, name: str, width: int) -> None:
         """Somebody wants it wider or narrower."""

@@ -458,14 +458,41 @@ def test_a_map_runs_in_a_pilot_as_well(here: Here) -> None:
 
 
 def test_a_study_is_over_although_a_partition_of_the_pilot_goes_on(here: Here) -> None:
-    """Partitions are everybody's: a study's own journal knows them, and ends without them."""
+    """A study's own journal knows the partitions of others, which it does not show, and ends without them."""
     here.does("up", "--nodes", "3x1")
     gate = f"until [ -e {here.place}/go ]; do sleep 0.02; done"
     here.does("submit", here.write("first.yaml", study("first", gate)), "-o", "first")
     here.does("partition", "create", "first", "mine", "--nodes", "1", "--wait")
     here.does("partition", "create", str(here.pilot()), "all", "--nodes", "1", "--wait")
     here.does("submit", here.write("second.yaml", study("second", gate)), "-o", "second")
-    assert all(name in here.does("partition", "list", "second") for name in ("mine", "all"))
+    told = here.does("partition", "list", "second")
+    assert "all" in told and "mine" not in told
+    (here.place / "go").touch()
+    for name in ("first", "second"):
+        here.does("wait", name)
+        assert here.condition(name) == Condition.DONE
+    here.does("down")
+
+
+def test_two_studies_have_a_partition_of_one_name_each(here: Here) -> None:
+    here.does("up", "--nodes", "6x1")
+    gate = f"until [ -e {here.place}/go ]; do sleep 0.02; done"
+    for name, nodes in (("first", 2), ("second", 4)):
+        declared = f"cantle: {{partitions: {{same: {{nodes: {nodes}}}}}}}\n"
+        text = study(name, gate, more=f", partition: same, nodes: {nodes}")
+        here.does("submit", here.write(f"{name}.yaml", text + declared), "-o", name)
+
+    def listed(directory: str) -> list[tuple[str, str, int]]:
+        told = here.does("partition", "list", directory, "--json").splitlines()
+        return [(row["name"], row["state"], row["width"]) for row in map(json.loads, told) if "name" in row]
+
+    until(lambda: listed("first") == [("same", "ACTIVE", 2)] and listed("second") == [("same", "ACTIVE", 4)])
+    pilot = str(here.pilot())
+    assert sorted(listed(pilot)) == [("same", "ACTIVE", 2), ("same", "ACTIVE", 4)]
+    assert "name the study's directory" in here.does("partition", "cancel", pilot, "same", code=1)
+    assert "CANCELED" in here.does("partition", "cancel", "second", "same")
+    assert listed("first") == [("same", "ACTIVE", 2)]
+    here.does("partition", "create", "second", "same", "--nodes", "4", "--wait")
     (here.place / "go").touch()
     for name in ("first", "second"):
         here.does("wait", name)

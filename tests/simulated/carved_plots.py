@@ -67,8 +67,9 @@ class CarvedWorld(SimulatedWorld):
         self.acts += 1
         if self.acts > MOST_ACTS or state.stopping:
             return
-        for name in sorted({*of.withheld, *(p.name for p in of.all if p.by)}):
-            if name not in of.by_name and any(state.queues[n].head() is not None for n in state.homes.get(name, ())):
+        living = {partition.name for partition in of.by_name.values()}
+        for name in sorted({*(name for _, name in of.withheld), *(p.name for p in of.all if p.by)}):
+            if name not in living and any(state.queues[n].head() is not None for n in state.homes.get(name, ())):
                 wish = next((w for w in state.studies[0].added.partitions if w.name == name), PartitionWish(name))
                 self.put(PartitionAsked(now, wish, by="me"))
                 return

@@ -196,4 +196,4 @@ def test_a_partition_is_known_to_all_and_to_its_own_study_as_its_own() -> None:
     ]
     views = views_of(records)
     known = {number: [(p.name, p.study) for p in view.partitions.all] for number, view in views.items()}
-    assert known == {0: [("mine", 0), ("all", -1)], 1: [("mine", -1), ("all", -1)]}
+    assert known == {0: [("mine", 0), ("all", -1)], 1: [("mine", -2), ("all", -1)]}

@@ -94,14 +94,21 @@ def _ask(run: Run, asked: Namespace) -> int:
     from cantle.store.requests import ask
 
     require_listener(run, asked.action)
-    living = run.state.partitions.by_name
+    of, study = run.state.partitions, _study_of(run)
     name = asked.name
-    if asked.action != "create" and name not in living:
-        there = ", ".join(sorted(living)) or "none"
-        raise RequestError(f"no partition of {run.name} is called {name!r}; there are {there}")
+    meant = of.asked_for(study, name)
+    if asked.action != "create" and meant is None:
+        living = [partition.name for partition in of.by_name.values() if partition.is_seen_by(study)]
+        if name in living:
+            raise RequestError(
+                f"several studies of {run.name} have a partition called {name!r}; name the study's directory"
+            )
+        raise RequestError(
+            f"no partition of {run.name} is called {name!r}; there are {', '.join(sorted(living)) or 'none'}"
+        )
     wish: Any
     if asked.action == "create":
-        if name in living:
+        if (study, name) in of.by_name:
             raise RequestError(f"{run.name} has a partition called {name!r} already; choose another name")
         if (asked.gpus or asked.memory) and not asked.cores:
             raise RequestError("--gpus and --memory are of a share of a node; say its --cores as well")
@@ -115,16 +122,16 @@ def _ask(run: Run, asked: Namespace) -> int:
             asked.layout,
             tuple(asked.near),
         )
-        wish = PartitionAsked(time(), wanted, by=me())
-    elif asked.action == "resize":
-        _require_possible(run, living[name], int(asked.nodes))
-        wish = PartitionResizeAsked(time(), name, int(asked.nodes), me())
+        wish = PartitionAsked(time(), wanted, study, me())
+    elif asked.action == "resize" and meant is not None:
+        _require_possible(run, meant, int(asked.nodes))
+        wish = PartitionResizeAsked(time(), name, int(asked.nodes), me(), study)
     elif asked.action == "drain":
-        wish = PartitionDrainAsked(time(), name, me())
+        wish = PartitionDrainAsked(time(), name, me(), study)
     else:
-        wish = PartitionCancelAsked(time(), name, me())
+        wish = PartitionCancelAsked(time(), name, me(), study)
     ask(run.directory, wish)
-    if not answered(run, lambda record: type(record) is type(wish) and _is_of(record, name)):
+    if not answered(run, lambda record: type(record) is type(wish) and _is_of(record, study, name)):
         not_answered(run)
         return 0
     return _tell_outcome(run, name, asked)
@@ -155,7 +162,8 @@ def _request(run: Run, name: str, want: str) -> int:
     widths = {each.width for slicing in slicings[:1] for each in slicing.slices}
     if not widths:
         raise RequestError(f"the nodes of {run.name} are not sliced, so there are no elements to ask for")
-    if not want and name not in run.state.partitions.requests:
+    study = _study_of(run)
+    if not want and (study, name) not in run.state.partitions.requests:
         raise RequestError(f"nobody asked for elements of {run.name} under the name {name!r}")
     if want:
         try:
@@ -166,16 +174,16 @@ def _request(run: Run, name: str, want: str) -> int:
         if not wanted & widths:
             there = ", ".join(map(str, sorted(widths)))
             raise RequestError(f"no slice has elements of {_either(wanted)} nodes; there are {there}")
-    wish = ElementsAsked(time(), name, want, me())
+    wish = ElementsAsked(time(), name, want, me(), study)
     ask(run.directory, wish)
-    if not answered(run, lambda record: isinstance(record, ElementsAsked) and record.name == name):
+    if not answered(run, lambda record: isinstance(record, ElementsAsked) and _is_of(record, study, name)):
         not_answered(run)
         return 0
     from time import sleep
 
     sleep(_GRANT_S)
     run.refresh()
-    held = [p for p in run.state.partitions.living.values() if p.holder == name and not p.over]
+    held = [p for p in run.state.partitions.living.values() if (p.study, p.holder) == (study, name) and not p.over]
     counts = {width: sum(p.width == width for p in held) for width in sorted({p.width for p in held}, reverse=True)}
     has = " + ".join(f"{n} x {width}" for width, n in counts.items()) or "nothing"
     print(
@@ -188,8 +196,22 @@ def _either(numbers: set[int]) -> str:
     return " or ".join(map(str, sorted(numbers)))
 
 
-def _is_of(record: Any, name: str) -> bool:
-    return bool((record.wish.name if hasattr(record, "wish") else record.name) == name)
+def _study_of(run: Run) -> int:
+    """For which study is asked in this directory: for the only one of a run, for none in particular of a pilot's."""
+    from cantle.core.partitions import ALL
+    from cantle.store.layout import DOOR
+
+    return ALL if (run.layout.own / DOOR).exists() else 0
+
+
+def _seen(run: Run) -> list[Partition]:
+    """The partitions of the study, and those that are there for all; in a pilot's directory all of them."""
+    study = _study_of(run)
+    return [partition for partition in run.state.partitions.all if partition.is_seen_by(study)]
+
+
+def _is_of(record: Any, study: int, name: str) -> bool:
+    return bool((record.study, record.wish.name if hasattr(record, "wish") else record.name) == (study, name))
 
 
 def _tell_outcome(run: Run, name: str, asked: Namespace) -> int:
@@ -237,11 +259,11 @@ def _is_being_resized(partition: Partition) -> bool:
 
 
 def _newest(run: Run, name: str) -> Partition:
-    return next(partition for partition in reversed(run.state.partitions.all) if partition.name == name)
+    return next(partition for partition in reversed(_seen(run)) if partition.name == name)
 
 
 def _list(run: Run, as_json: bool) -> int:
-    partitions = run.state.partitions.all
+    partitions = _seen(run)
     if as_json:
         import msgspec
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from msgspec import structs
 
 from cantle.core.packing import fewest_runs
-from cantle.core.partitions import Partition
+from cantle.core.partitions import ALL, Key, Partition, key_of, queues_of
 from cantle.core.phases import FINAL
 from cantle.core.queues import Shape
 from cantle.core.room import Room, shortage
@@ -67,28 +67,24 @@ def carve(state: State) -> Iterator[Decision]:
 def _request_what_studies_declare(state: State) -> Iterator[Decision]:
     """A declared partition is made when a task is ready that runs in it."""
     for number, study in enumerate(state.studies):
-        for wish in study.added.partitions:
-            of = state.partitions
-            if (
-                wish.elements
-                or wish.name in of.by_name
-                or wish.name in of.withheld
-                or of.failures.get(wish.name, 0) >= MOST_FAILURES
-            ):
+        for wish in () if study.over else study.added.partitions:
+            of, key = state.partitions, (number, wish.name)
+            if wish.elements or key in of.by_name or key in of.withheld or of.failures.get(key, 0) >= MOST_FAILURES:
                 continue
-            if is_wanted(state, wish.name, ready=True) and not why_never(state, wish, wish.width):
+            if is_wanted(state, key, ready=True) and not why_never(state, wish, wish.width):
                 yield RequestPartition(state.now, wish, number, why="a task is ready that runs in it")
 
 
-def is_wanted(state: State, name: str, ready: bool) -> bool:
+def is_wanted(state: State, key: Key, ready: bool) -> bool:
     """Whether a task runs in it that is ready, or with `ready` false any task that is not over."""
-    for number in state.homes.get(name, ()):
+    queues = queues_of(state, key)
+    for number in queues:
         queue = state.queues[number]
         if queue.head() is not None:
             return True
     if ready:
         return False
-    homes = set(state.homes.get(name, ()))
+    homes = set(queues)
     steps = [step for step, shape in enumerate(state.shape_of_step) if shape in homes]
     return any(n and phase not in FINAL for step in steps for phase, n in enumerate(state.counts[step]))
 
@@ -121,20 +117,20 @@ def why_never(state: State, wish: PartitionWish, width: int) -> str:
 def why_never_in_partition(state: State, shape: Shape) -> str:
     """Why tasks of this shape can never run in their partition, "" when they can or somebody may still make it."""
     name, needs = shape.partition, shape.needs
-    of = state.partitions
-    if name in of.requests:
+    of, key = state.partitions, key_of(state, shape.study, shape.partition)
+    if key in of.requests:
         return ""  # what was asked for comes and goes
     declared = [wish for wish in state.studies[shape.study].added.partitions if wish.name == name]
-    living = of.by_name.get(name)
+    living = of.by_name.get(key)
     wish = living.wish if living is not None else declared[0] if declared else None
     if wish is not None and wish.elements:
         return _why_no_elements(state, wish)
     if wish is None:
         return ""  # somebody may make it yet; see `refuse_what_nobody_makes`
     width = wish.width if living is None else living.width
-    if living is None and name not in of.withheld:
-        if of.failures.get(name, 0) >= MOST_FAILURES:
-            last = next(partition for partition in reversed(of.all) if partition.name == name)
+    if living is None and key not in of.withheld:
+        if of.failures.get(key, 0) >= MOST_FAILURES:
+            last = next(partition for partition in reversed(of.all) if partition.key == key)
             return f"its partition {name} failed {MOST_FAILURES} times: {last.why}"
         if why := why_never(state, wish, width):
             return f"its partition {name} {why}"
@@ -168,16 +164,17 @@ def _why_no_elements(state: State, wish: PartitionWish) -> str:
 def refuse_what_nobody_makes(state: State) -> Iterator[Decision]:
     """When nothing else is left to do: fail the ready tasks of partitions that nobody declared or ever asked for."""
     of = state.partitions
-    known = {wish.name for study in state.studies for wish in study.added.partitions} | set(of.withheld)
-    known |= {partition.name for partition in of.all} | set(of.requests)
+    known = {(number, wish.name) for number, study in enumerate(state.studies) for wish in study.added.partitions}
+    known |= {partition.key for partition in of.all} | set(of.requests) | set(of.withheld)
     for name, queues in list(state.homes.items()):
-        if not any(state.queues[number].shape.partition for number in queues) or name in known:
-            continue
         why = (
             f"runs in the partition {name}, which nobody has declared or asked for, and nothing else is left to do; "
             f"declare it under `cantle: partitions:`, or make it while the run goes on: cantle partition create DIR {name}"
         )
         for number in queues:
+            shape = state.queues[number].shape
+            if not shape.partition or (shape.study, name) in known or (ALL, name) in known:
+                continue
             for task in state.queues[number].ready():
                 yield Refuse(state.now, task, why)
 
@@ -259,7 +256,7 @@ def _targets(state: State, partition: Partition) -> list[int]:
     if partition.wish.layout == "contiguous":
         return _one_run(partition, room, has, able) or has
     near = set(partition.wish.near)
-    wanted = [state.queues[number].shape.needs for number in state.homes.get(partition.name, ())]
+    wanted = [state.queues[number].shape.needs for number in queues_of(state, partition.key)]
 
     def key(index: int) -> tuple[int, int, int]:
         node = room.nodes[index]
@@ -396,7 +393,7 @@ def _close_those_in_the_way(state: State) -> Iterator[Decision]:
         for partition in state.partitions.living.values()
         if partition.declared and partition.serves and not partition.running
     ]
-    idle = [partition for partition in idle if not is_wanted(state, partition.name, ready=True)]
+    idle = [partition for partition in idle if not is_wanted(state, partition.key, ready=True)]
     if not idle:
         return
     lacking = [p for p in state.partitions.living.values() if p.element is None and _lacks_slots(state, p)]
@@ -416,7 +413,7 @@ def _a_task_waits(state: State) -> bool:
     """Whether a ready task that runs in no open partition has no room, or waits for its partition or an element."""
     for home, queues in state.homes.items():
         heads = [queue for queue in (state.queues[number] for number in queues) if queue.head() is not None]
-        if home and heads and home not in state.partitions.by_name:
+        if home and any(key_of(state, q.shape.study, home) not in state.partitions.by_name for q in heads):
             return True
         if not home and any(state.room.fitting(q.shape.needs).bit_count() < q.shape.needs.nodes for q in heads):
             return True
@@ -444,4 +441,4 @@ def _is_kept(state: State, partition: Partition) -> bool:
     if not partition.declared:  # of elements it is decided where they are granted
         left = partition.study < 0 or not state.studies[partition.study].over
         return left and state.unfinished
-    return is_wanted(state, partition.name, ready=False)
+    return is_wanted(state, partition.key, ready=False)

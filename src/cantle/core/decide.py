@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from cantle.core.packing import best_fit, is_ours
+from cantle.core.partitions import queues_of
 from cantle.core.phases import UNSTARTED, Phase
 from cantle.core.plan import Plan, Policy
 from cantle.core.queues import Shape
@@ -75,7 +76,7 @@ class Decider:
             for partition in list(state.partitions.living.values()):
                 if not partition.serves or partition.element is not None or partition.room.full:
                     continue
-                queues = state.homes.get(partition.name, [])
+                queues = queues_of(state, partition.key)
                 if any(state.queues[number].heap for number in queues):
                     yield from self.packer(Plan(state, partition, queues, self._memory))
         if self.lines and state.short_shapes and not state.stopping:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cantle.core.decide import why_never_as
+from cantle.core.partitions import key_of
 from cantle.core.phases import OVER, Phase
 from cantle.core.queues import Shape
 from cantle.core.standings import Standing
@@ -79,15 +80,16 @@ def _not_started(state: State, task: int) -> list[str]:
 
 def _in_its_partition(state: State, shape: Shape) -> str:
     name = shape.partition
-    partition = state.partitions.by_name.get(name)
+    key = key_of(state, shape.study, name)
+    partition = state.partitions.by_name.get(key)
     if partition is None:
-        if name in state.partitions.withheld:
+        if key in state.partitions.withheld:
             return (
-                f"It runs in the partition {name}, which {state.partitions.withheld[name]}; "
+                f"It runs in the partition {name}, which {state.partitions.withheld[key]}; "
                 f"ask for it again: cantle partition create DIR {name}."
             )
-        declared = any(wish.name == name for study in state.studies for wish in study.added.partitions)
-        if name in state.partitions.requests or declared:
+        declared = any(wish.name == name for wish in state.studies[shape.study].added.partitions)
+        if key in state.partitions.requests or declared:
             return f"It runs in the partition {name}, which will be made in the next moment, or when there is room."
         return f"It runs in the partition {name}, which nobody has made yet: cantle partition create DIR {name}."
     if partition.draining:

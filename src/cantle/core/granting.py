@@ -21,6 +21,7 @@ from cantle.core.elements import Element, Grant
 from cantle.core.forecast import expected_end, expected_s
 from cantle.core.holding import Holding, gang_start_cost_s
 from cantle.core.packing import find_places
+from cantle.core.partitions import Key, queues_of
 from cantle.core.phases import UNSTARTED, Phase
 from cantle.core.plan import Plan
 from cantle.core.queues import Shape
@@ -63,28 +64,29 @@ class Granting:
                 sliced = self._sliced.get(slicing)
                 if sliced is None:
                     sliced = self._sliced[slicing] = _Sliced(slicing, state, len(self._sliced))
-                sliced.jobs[number] = ELEMENTS_OF.format(number)
+                sliced.jobs[number] = (number, ELEMENTS_OF.format(number))
         first = next(iter(self._sliced.values()), None)
         if first is not None:  # who asks by name asks for elements of the run's first slicing
-            for number, name in enumerate(_asking(state)):
-                first.jobs[ASKED - number] = name
+            for number, key in enumerate(_asking(state)):
+                first.jobs[ASKED - number] = key
         for sliced in self._sliced.values():
             yield from sliced.decide(state, memory)
             self.wakes_at = min(self.wakes_at, sliced.wakes_at)
 
 
-def _asking(state: State) -> dict[str, str]:
+def _asking(state: State) -> dict[Key, str]:
     """Who wants elements under a name of his own, and which: a study that declares it, or somebody from outside.
 
     The names keep their order, so that they can be numbered; who wants nothing (any more) wants "".
     """
-    found: dict[str, str] = {}
-    for study in state.studies:
+    found: dict[Key, str] = {}
+    for number, study in enumerate(state.studies):
         for wish in study.added.partitions:
             if wish.elements:
-                found[wish.name] = wish.elements if is_wanted(state, wish.name, ready=False) else ""
-    for name, request in state.partitions.requests.items():
-        found[name] = request.want
+                key = (number, wish.name)
+                found[key] = wish.elements if is_wanted(state, key, ready=False) else ""
+    for key, request in state.partitions.requests.items():
+        found[key] = request.want
     return found
 
 
@@ -92,7 +94,7 @@ class _Sliced:
     """One slicing, with the studies (the broker's jobs) that it serves."""
 
     def __init__(self, slicing: Slicing, state: State, number: int) -> None:
-        self.jobs: dict[int, str] = {}
+        self.jobs: dict[int, Key] = {}
         """Where the tasks of each job are at home."""
         self.wakes_at = math.inf
         self._suffix = f"@{number}" if number else ""
@@ -128,14 +130,15 @@ class _Sliced:
     def _take_up(self, state: State) -> None:
         """Learn of the elements that are there already."""
         for partition in state.partitions.living.values():
-            study = state.studies[max(0, partition.study)]
+            study = state.studies[0 if partition.holder else max(0, partition.study)]
             if partition.element is None or study.added.slicing != self._slicing:
                 continue
             slice_, copy, index = partition.element
             nodes = tuple(partition.nodes())
             masks = tuple(partition.room.capacity[node][0] for node in nodes)
-            names = list(_asking(state))
-            job = ASKED - names.index(partition.holder) if partition.holder else partition.study
+            asking = list(_asking(state))
+            holder = (partition.study, partition.holder)
+            job = ASKED - asking.index(holder) if partition.holder else partition.study
             grant = Grant(job, slice_, copy, index, nodes, masks)
             if len(nodes) == partition.width:
                 self._broker.ledger.occupy(grant, state.now, partition.number)
@@ -235,7 +238,7 @@ class _Sliced:
                 continue
             counts: dict[int, int] = {}
             total = in_use = 0
-            for number in state.homes.get(home, ()):
+            for number in queues_of(state, home):
                 queue = state.queues[number]
                 ready = len(queue.heap) if queue.head() is not None else 0
                 if not ready:
@@ -323,7 +326,7 @@ class _Sliced:
 
     def _held_by(self, job: int) -> tuple[int, str]:
         """The study, and the name of the request if it is one."""
-        return (job, "") if job > ASKED else (-1, self.jobs[job])
+        return (job, "") if job > ASKED else self.jobs[job]
 
     def _close(self, state: State, number: int, why: str) -> Iterator[Decision]:
         self._broker.ledger.close(number, state.now)
@@ -336,7 +339,7 @@ class _Sliced:
 
     def _run_what_fits(self, state: State, memory: dict[object, Any]) -> Iterator[Decision]:
         """Holders pull from the queue that all elements of their study share."""
-        ready = {job: state.homes.get(home, []) for job, home in self.jobs.items()}
+        ready = {job: queues_of(state, home) for job, home in self.jobs.items()}
         ready = {job: found for job, queues in ready.items() if (found := [n for n in queues if _has_ready(state, n)])}
         if not ready:
             return
@@ -408,7 +411,7 @@ class _Sliced:
         means = [
             state.queues[n].mean_s
             for home in self.jobs.values()
-            for n in state.homes.get(home, ())
+            for n in queues_of(state, home)
             if state.queues[n].done
         ]
         return sum(means) / len(means) / 2 if others and means else 0.0
@@ -418,7 +421,7 @@ class _Sliced:
         for home in self.jobs.values():
             shapes = {
                 n
-                for n in state.homes.get(home, ())
+                for n in queues_of(state, home)
                 if width in (state.queues[n].shape.widths or (state.queues[n].shape.needs.nodes,))
             }
             for step, shape in enumerate(state.shape_of_step):
@@ -428,7 +431,7 @@ class _Sliced:
 
     def _coming(self, state: State, width: int, at_most: int, until: float) -> int:
         """How many tasks of this width are ready, or will be until that time: those whose last parents run."""
-        homes = {n for home in self.jobs.values() for n in state.homes.get(home, ())}
+        homes = {n for home in self.jobs.values() for n in queues_of(state, home)}
         found = sum(
             len(state.queues[n].heap) for n in homes if _has_ready(state, n) and _takes(state.queues[n].shape, width)
         )

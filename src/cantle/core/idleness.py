@@ -10,6 +10,7 @@ from enum import Enum
 from heapq import heappop, heappush
 from typing import NamedTuple
 
+from cantle.core.partitions import key_of
 from cantle.core.queues import ReadyQueue
 from cantle.core.room import Room
 from cantle.core.state import State
@@ -88,7 +89,7 @@ def why_waits(state: State, queue: ReadyQueue) -> Reason:
     partitions = state.partitions
     slicing = study.added.slicing
     if shape.partition:
-        partition = partitions.by_name.get(shape.partition)
+        partition = partitions.by_name.get(key_of(state, shape.study, shape.partition))
         fits = partition is not None and partition.serves and _fits(partition.room, needs)
         return Reason.STARTING if fits else Reason.PARTITION
     if slicing is not None and slicing.slices and (shape.widths or needs.nodes > 1):

@@ -144,7 +144,7 @@ def _partitions_hold_together(state: State) -> None:
         _require(of.all[partition.number] is partition, f"{name} stands under its number")
         runs = {task for task, launch in state.running.items() if launch.partition == partition.number}
         _require(runs == set(partition.running), f"{name} knows what runs in it")
-        _require((of.by_name.get(partition.name) is partition) == (not partition.over), f"{name} is found by its name")
+        _require((of.by_name.get(partition.key) is partition) == (not partition.over), f"{name} is found by its name")
         living = partition.number in of.living
         _require(living or (partition.over and not partition.room.alive and not runs), f"{name} left nothing behind")
         if partition.standing in (Standing.NEW, Standing.PENDING):
@@ -155,8 +155,8 @@ def _partitions_hold_together(state: State) -> None:
             )
         for task in runs:
             shape = state.queue_of(task).shape
-            home = state.homes.get(partition.name, ())
-            ours = state.shape_of_step[state.tasks[task].step] in home or partition.element is not None
+            ours = shape.partition == partition.name or partition.element is not None
+            ours = ours and partition.is_seen_by(shape.study)
             _require(ours, f"task {task} of {shape.partition or 'no partition'} runs in {name}")
 
 

@@ -8,7 +8,7 @@ them. What is over keeps its slots until the last of its attempts has left.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cantle.core.room import Room
 from cantle.core.standings import OVER, Standing, Turn, following
@@ -19,6 +19,11 @@ from cantle.model.study import PartitionWish
 
 if TYPE_CHECKING:
     from cantle.core.state import State
+
+ALL = -1
+"""In the place of a study's number: what belongs to none of them, and is there for all."""
+Key: TypeAlias = tuple[int, str]
+"""Whose a partition is, a study's or `ALL`, and its name: two studies may use one name for two partitions."""
 
 
 class Partition:
@@ -79,6 +84,15 @@ class Partition:
         return self.wish.name
 
     @property
+    def key(self) -> Key:
+        """By what it is found. Elements pass from study to study, and no two of them have one name."""
+        return (self.study if self.element is None else ALL, self.wish.name)
+
+    def is_seen_by(self, study: int) -> bool:
+        """Whether the study may use it, and those who ask in its directory see and change it; `ALL` sees everything."""
+        return study == ALL or self.study in (study, ALL)
+
+    @property
     def over(self) -> bool:
         """In a final state; slots may still be in use by attempts that are being ended."""
         return self.standing in OVER
@@ -112,7 +126,7 @@ class Partition:
 
 
 class Partitions:
-    """All partitions of a run, by number; those that have slots or may get some; and the living ones by name."""
+    """All partitions of a run, by number; those that have slots or may get some; and the living ones by owner and name."""
 
     __slots__ = ("all", "by_name", "failures", "living", "requests", "withheld")
 
@@ -120,14 +134,56 @@ class Partitions:
         self.all: list[Partition] = []
         self.living: dict[int, Partition] = {}
         """Those that are not over, or still have slots."""
-        self.by_name: dict[str, Partition] = {}
+        self.by_name: dict[Key, Partition] = {}
         """Those that are not over."""
-        self.requests: dict[str, r.ElementsAsked] = {}
+        self.requests: dict[Key, r.ElementsAsked] = {}
         """Who wants elements of slices, by his name; one who wants nothing more stays known, without a want."""
-        self.withheld: dict[str, str] = {}
+        self.withheld: dict[Key, str] = {}
         """Names that somebody took away by draining or canceling, and how: nobody but a person makes those again."""
-        self.failures: dict[str, int] = {}
+        self.failures: dict[Key, int] = {}
         """How often in a row a partition of that name failed before any task of it was done."""
+
+    def asked_for(self, study: int, name: str) -> Partition | None:
+        """The living partition that somebody means who asks for a study: its own, else one that is there for all.
+
+        Who asks for no study in particular means the one that is there for all, else the only one of that name.
+        """
+        own = self.by_name.get((study, name))
+        if own is not None:
+            return own
+        if study == ALL:
+            named = [partition for partition in self.by_name.values() if partition.name == name]
+            return named[0] if len(named) == 1 else None
+        shared = self.by_name.get((ALL, name))
+        return shared if shared is not None and shared.is_seen_by(study) else None
+
+
+def key_of(state: State, study: int, name: str) -> Key:
+    """Which partition of that name the tasks of a study run in: its own when it declares or has one, else that for all.
+
+    When somebody took its own away, one that is there for all takes its place.
+    """
+    of = state.partitions
+    own, shared = (study, name), (ALL, name)
+    if own in of.by_name or own in of.requests:
+        return own
+    declares = any(wish.name == name for wish in state.studies[study].added.partitions)
+    if declares and own not in of.withheld:
+        return own
+    if shared in of.by_name or shared in of.requests:
+        return shared
+    return own if declares or own in of.withheld else shared
+
+
+def queues_of(state: State, key: Key) -> list[int]:
+    """The queues whose tasks run in the partition of this key, or would if there were one."""
+    study, name = key
+    queues = state.queues
+    return [
+        number
+        for number in state.homes.get(name, ())
+        if study == (owner := queues[number].shape.study) or (study == ALL and key_of(state, owner, name) == key)
+    ]
 
 
 # What each record means. Called by `State.apply`.
@@ -135,9 +191,6 @@ class Partitions:
 
 def _asked(state: State, record: r.PartitionAsked | r.RequestPartition) -> None:
     of = state.partitions
-    if record.wish.name in of.by_name:
-        return  # there is one of that name, and nobody could tell two of them apart
-    of.withheld.pop(record.wish.name, None)
     by = record.by if isinstance(record, r.PartitionAsked) else ""
     partition = Partition(len(of.all), record.wish, record.study, by, record.time)
     if isinstance(record, r.RequestPartition):
@@ -145,15 +198,18 @@ def _asked(state: State, record: r.PartitionAsked | r.RequestPartition) -> None:
         partition.holder = record.holder
         partition.declared = record.element is None
         partition.why = record.why
+    if partition.key in of.by_name:
+        return  # there is one of that name, and nobody could tell two of them apart
+    of.withheld.pop(partition.key, None)
     of.all.append(partition)
-    of.living[partition.number] = of.by_name[partition.name] = partition
+    of.living[partition.number] = of.by_name[partition.key] = partition
     state.version += 1
     if isinstance(record, r.PartitionAsked):
         state.feasibility_version += 1
 
 
 def _resize_asked(state: State, record: r.PartitionResizeAsked) -> None:
-    partition = state.partitions.by_name.get(record.name)
+    partition = state.partitions.asked_for(record.study, record.name)
     if partition is not None and partition.element is None and not partition.closing and record.width > 0:
         partition.width = record.width
         state.version += 1
@@ -161,25 +217,25 @@ def _resize_asked(state: State, record: r.PartitionResizeAsked) -> None:
 
 
 def _drain_asked(state: State, record: r.PartitionDrainAsked) -> None:
-    partition = state.partitions.by_name.get(record.name)
+    partition = state.partitions.asked_for(record.study, record.name)
     if partition is not None:
         partition.draining = True
-        state.partitions.withheld[record.name] = f"was drained{f' by {record.by}' if record.by else ''}"
+        state.partitions.withheld[partition.key] = f"was drained{f' by {record.by}' if record.by else ''}"
         state.version += 1
 
 
 def _cancel_asked(state: State, record: r.PartitionCancelAsked) -> None:
-    partition = state.partitions.by_name.get(record.name)
+    partition = state.partitions.asked_for(record.study, record.name)
     if partition is not None and not partition.canceled:
         partition.draining = partition.canceled = True
         partition.why = f"canceled by {record.by}" if record.by else "canceled"
-        state.partitions.withheld[record.name] = f"was {partition.why}"
+        state.partitions.withheld[partition.key] = f"was {partition.why}"
         _stop_what_runs(state, partition)
         state.version += 1
 
 
 def _elements_asked(state: State, record: r.ElementsAsked) -> None:
-    state.partitions.requests[record.name] = record
+    state.partitions.requests[record.study, record.name] = record
     state.version += 1
     state.feasibility_version += 1
 
@@ -272,9 +328,9 @@ def end(state: State, partition: Partition, turn: Turn) -> None:
     partition.standing = following(partition.standing, turn)
     partition.ended_at = state.now
     of = state.partitions
-    of.by_name.pop(partition.name, None)
+    of.by_name.pop(partition.key, None)
     if turn == Turn.FAIL:
-        of.failures[partition.name] = of.failures.get(partition.name, 0) + 1
+        of.failures[partition.key] = of.failures.get(partition.key, 0) + 1
     _stop_what_runs(state, partition)
     let_go(state, partition)
     state.version += 1

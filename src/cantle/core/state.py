@@ -482,7 +482,7 @@ class State:
                 self.pids[task] = record.pid
             self._leave(task)
             if launch.partition >= 0 and record.outcome == "done":
-                self.partitions.failures.pop(self.partitions.all[launch.partition].name, None)
+                self.partitions.failures.pop(self.partitions.all[launch.partition].key, None)
             if self.observed and record.outcome == "done":
                 self._observe(task, len(launch.on))
             self._judge(task, record)

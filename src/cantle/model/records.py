@@ -197,7 +197,10 @@ class StopAsked(Record, frozen=True, tag=True):
 
 
 class PartitionAsked(Record, frozen=True, tag=True):
-    """Somebody wants a partition. Partitions are numbered by the order in which they were asked for."""
+    """Somebody wants a partition. Partitions are numbered by the order in which they were asked for.
+
+    `study` tells for whose tasks, as in the requests that follow: a study of the run, or -1 for none in particular.
+    """
 
     wish: PartitionWish
     study: int = -1
@@ -210,6 +213,7 @@ class PartitionResizeAsked(Record, frozen=True, tag=True):
     name: str
     width: int
     by: str = ""
+    study: int = -1
 
 
 class PartitionDrainAsked(Record, frozen=True, tag=True):
@@ -217,6 +221,7 @@ class PartitionDrainAsked(Record, frozen=True, tag=True):
 
     name: str
     by: str = ""
+    study: int = -1
 
 
 class PartitionCancelAsked(Record, frozen=True, tag=True):
@@ -224,6 +229,7 @@ class PartitionCancelAsked(Record, frozen=True, tag=True):
 
     name: str
     by: str = ""
+    study: int = -1
 
 
 class ElementsAsked(Record, frozen=True, tag=True):
@@ -236,6 +242,7 @@ class ElementsAsked(Record, frozen=True, tag=True):
     name: str
     want: str = ""
     by: str = ""
+    study: int = -1
 
 
 class PartitionStarted(Record, frozen=True, tag=True):

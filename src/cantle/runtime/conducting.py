@@ -61,6 +61,9 @@ TASKS_PER_RECORD = 1000
 RUNNERS_PATIENCE_S = 15.0
 SAME_SIGNAL_S = 0.3
 
+OF_PARTITIONS = (PartitionAsked, PartitionResizeAsked, PartitionDrainAsked, PartitionCancelAsked, ElementsAsked)
+"""Requests that are made for a study: in a run, for its only one."""
+
 Observer = Callable[[State], None]
 MakeEngine = Callable[[SelectInbox, Layout, bool], Engine]
 """From the inbox, the run's layout, and whether tasks without GPUs shall see none."""
@@ -193,6 +196,8 @@ class Conductor:
                 asked = now
                 requests.woken = False
                 for event in requests.poll(limits=state.studies[0].limits):
+                    if isinstance(event, OF_PARTITIONS):
+                        event = msgspec.structs.replace(event, study=0)
                     if concerns(event, state):
                         self.inbox.put(event)
                     else:
@@ -227,11 +232,12 @@ def concerns(event: Event, state: State) -> bool:
     if isinstance(event, CancelAsked):
         return all(0 <= task < len(state.tasks) for task in event.tasks or ())
     if isinstance(event, ElementsAsked):
-        return _is_want(event, state)
+        return -1 <= event.study < len(state.studies) and _is_want(event, state)
     if isinstance(event, PartitionAsked):
-        return event.wish.name not in state.partitions.by_name and event.wish.width > 0
+        there = -1 <= event.study < len(state.studies)
+        return there and event.wish.width > 0 and (event.study, event.wish.name) not in state.partitions.by_name
     if isinstance(event, PartitionResizeAsked | PartitionDrainAsked | PartitionCancelAsked):
-        return event.name in state.partitions.by_name
+        return state.partitions.asked_for(event.study, event.name) is not None
     return not isinstance(event, LimitsChanged) or 0 <= event.study < len(state.studies)
 
 

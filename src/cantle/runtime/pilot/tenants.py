@@ -99,9 +99,9 @@ class Tenant:
                 return replace(wish, study=self.number)
             if all(0 <= task < self.study.known for task in wish.tasks):
                 return replace(wish, tasks=[self.study.first_task + task for task in wish.tasks])
-        if isinstance(wish, PartitionAsked):
+        if isinstance(wish, PartitionAsked | PartitionResizeAsked | PartitionDrainAsked | PartitionCancelAsked):
             return replace(wish, study=self.number)
-        return wish if isinstance(wish, PartitionResizeAsked | PartitionDrainAsked | PartitionCancelAsked) else None
+        return None
 
     def heartbeat(self) -> None:
         """Give a sign of life. Raises LockedError when somebody took the directory over."""

@@ -157,9 +157,11 @@ class Views:
 
 
 def _seen_from(study: int, record: AnyRecord) -> AnyRecord:
-    """What concerns all, as this study knows it: of the studies it knows itself alone."""
+    """What concerns all, as this study knows it: itself is its only study, and others are below -1, told apart."""
     whose = getattr(record, "study", None)
-    return record if whose is None else replace(record, study=0 if whose == study else -1)
+    if whose is None or whose < 0:
+        return record
+    return replace(record, study=0 if whose == study else -2 - whose)
 
 
 def moved(tasks: list[Task], by_tasks: int, by_steps: int) -> list[Task]:
