@@ -198,6 +198,16 @@ def test_tasks_run_in_what_was_requested_under_the_name_of_their_partition(decla
         ({"nodes": 3}, Slicing((Slice(2, 1),)), "needs 3 nodes at once; the slices have elements of 2 nodes"),
         ({"nodes": 8}, Slicing((Slice(8, 1),)), "needs an element of 8 nodes; there are 4"),
         (
+            {"nodes": 4},
+            Slicing((Slice(4, 3, 9),)),
+            "needs an element of 4 nodes with 9 cores on each, as the slice 3 x 4 / 9 says; none of the 4 nodes has so many",
+        ),
+        (
+            {"nodes": 4},
+            Slicing((Slice(4, 6),)),
+            "needs an element of 4 nodes; each of the 6 copies that may be active has 1/6 of a node's cores, and none of the",
+        ),
+        (
             {"nodes": 2, "cores": 3},
             Slicing((Slice(2, 2),), max_active=2),
             "an element of 2 gets 2 (the node's cores divided by the 2 copies that may be active)",
@@ -212,6 +222,14 @@ def test_what_no_slice_can_hold_fails_at_once_with_the_arithmetic(
     assert told in why_never_as(story.state, story.state.queue_of(0).shape)
     story.settles()
     assert story.phase("t") == Phase.FAILED
+
+
+def test_where_only_some_nodes_have_the_cores_of_an_element_their_number_is_told() -> None:
+    slicing = Slicing((Slice(2, 1, 4),))
+    story = Carved(job("t", nodes=2), on=[*nodes(1, 4), Node("small", 1)], slicing=slicing)
+    assert why_never_as(story.state, story.state.queue_of(0).shape) == (
+        "needs an element of 2 nodes with 4 cores on each, as the slice 1 x 2 / 4 says; only 1 of the 2 nodes have so many"
+    )
 
 
 def test_a_moldable_task_takes_the_widest_elements_that_let_all_run_at_once() -> None:

@@ -93,6 +93,11 @@ def test_a_file_of_its_own_says_the_same(tmp_path):
     assert asked_for(str(path), 800, 2) == Slicing(THOR, 800, 2)
 
 
+@pytest.mark.parametrize("text", ["- 2 x 4\n- {width: 8}\n", "2 x 4, 1 x 8\n"])
+def test_a_file_may_be_the_list_of_slices_alone_as_the_option_is(text, tmp_path):
+    assert from_file(write(tmp_path, text, "slices.yaml")) == asked_for("2 x 4, 1 x 8", 0, 0)
+
+
 def test_options_overrule_the_study(tmp_path):
     path = write(
         tmp_path, one_step("streams: true\nnodes: 20", "cantle: {streams: 400, slices: [1 x 20], max_active: 1}")
@@ -136,7 +141,10 @@ def test_more_streams_than_there_can_be_are_told_as_an_option_too():
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("[3 x 400]", "the file is a list"),
+        ("7", "the file is a number, not a mapping or a list"),
+        ("", "the file is empty\n    a file of slices says `slices:"),
+        ("- 3 x 400\n- x", r":2: slices\[1\]: 'x' is no slice"),
+        ("bogus: 1\nslices: [1 x 2]", "slices.yaml:1: bogus: is not known here"),
         ("streams: 4", "slices: is missing"),
         ("slices: [3 x 400]\nthrottle: 3", "throttle: is not known here"),
         ("slices: [x]", r"slices\[0\]: 'x' is no slice"),
@@ -195,7 +203,8 @@ def test_a_step_for_which_there_is_no_slice_is_a_mistake_and_one_for_some_widths
     (warning,) = read(write(tmp_path, one_step("widths: [2, 3, 4]", top))).warnings
     assert "no slice has elements of 3 nodes" in warning
     for free in ("nodes: 1", "nodes: 3\npartition: p", "widths: [2, 4]"):
-        assert read(write(tmp_path, one_step(free, top))).warnings == []
+        declared = top.replace("}", ", partitions: {p: {nodes: 3}}}") if "partition" in free else top
+        assert read(write(tmp_path, one_step(free, declared))).warnings == []
 
 
 # With nodes

@@ -39,8 +39,8 @@ from cantle.model.records import (
     RequestPartition,
 )
 from cantle.model.resources import Needs, Node, Slots, count, indexes, lowest_bits, mask_to_list
-from cantle.model.slicing import choices_of, combination
-from cantle.model.study import PartitionWish, Slicing
+from cantle.model.slicing import choices_of, combination, named
+from cantle.model.study import PartitionWish, Slice, Slicing
 
 ASKED = -2
 """The broker's jobs are the studies, by number, and from here downwards those who asked from outside."""
@@ -465,7 +465,7 @@ def why_never_in_slices(state: State, shape: Shape) -> str:
     for each in fitting:
         able = [node for node in alive if 0 < (each.share or node.cores // cap) <= node.cores]
         if len(able) < each.width:
-            shortest = f"needs an element of {each.width} nodes; there are {len(able)}"
+            shortest = _why_too_few(each, cap, len(able), len(alive))
             continue
         lacks = [shortage(share_of(node, each.share or node.cores // cap), needs) for node in able]
         groups = [lacks[first : first + each.width] for first in range(0, len(able) - each.width + 1, each.width)]
@@ -478,6 +478,20 @@ def why_never_in_slices(state: State, shape: Shape) -> str:
             lack = next(filter(None, lacks))
             shortest = f"needs {needs}; in each element of {count(each.width, 'node')} there is one that {lack} ({how})"
     return shortest
+
+
+def _why_too_few(each: Slice, cap: int, able: int, alive: int) -> str:
+    """Why an element of the slice finds too few nodes, when so many have its share of cores, of all that are there."""
+    what = f"needs an element of {count(each.width, 'node')}"
+    if alive < each.width:
+        return f"{what}; there are {alive}"
+    told = f"only {able} of the {alive} nodes have" if able else f"none of the {alive} nodes has"
+    if each.share:
+        return f"{what} with {count(each.share, 'core')} on each, as the slice {named(each)} says; {told} so many"
+    return (
+        f"{what}; each of the {cap} copies that may be active has 1/{cap} of a node's cores, and {told} "
+        f"{count(cap, 'core')} to share among them"
+    )
 
 
 def _takes(shape: Shape, width: int) -> bool:

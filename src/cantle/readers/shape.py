@@ -21,7 +21,7 @@ def only(item: Item, known: tuple[str, ...], place: str, findings: Findings) -> 
     for key in item.mapping:
         if key not in known:
             mend = did_you_mean(key, known) or f"known are {', '.join(known)}"
-            findings.wrong(item.lines[key], f"{place}.{key}", "is not known here", mend)
+            findings.wrong(item.lines[key], f"{place}.{key}" if place else key, "is not known here", mend)
 
 
 def required_text(item: Item, key: str, place: str, findings: Findings) -> str:

@@ -5,7 +5,8 @@
         slices: [3 x 400, 2 x 100 / 2, {width: 50, copies: 2, share: 1}]
         max_active: 6
 
-The same three keys stand at the top of a file of its own. `slicing_of` reads them, `asked_for` what options say.
+The same three keys stand at the top of a file of its own, or the list of slices alone. `slicing_of` reads them,
+`asked_for` what options say.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from .shape import only
 from .yaml_nodes import Item, parse
 
 KEYS = ("slices", "streams", "max_active")
+_FOR_INSTANCE = "`slices: [3 x 400, 2 x 100]`"
 
 
 def slicing_of(block: Item, place: str, findings: Findings) -> Slicing:
@@ -63,15 +65,17 @@ def from_file(path: Path) -> Slicing:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise RequestError(f"--slices {path}: cannot be read: {reason}") from None
     findings = Findings(str(path))
-    root = parse(text, findings)
+    root = parse(text, findings, f"a file of slices says {_FOR_INSTANCE}")
+    if root is not None and isinstance(root.value, list | str):
+        root = Item({"slices": root}, root.line, lines={"slices": root.line})
     slicing = Slicing()
     if root is not None and isinstance(root.value, dict):
         only(root, KEYS, "", findings)
         slicing = slicing_of(root, "", findings)
         if not slicing.slices and not findings.problems:
-            findings.wrong(root.line, "slices", "is missing", "slices: [3 x 400, 2 x 100], say")
+            findings.wrong(root.line, "slices", "is missing", f"{_FOR_INSTANCE}, say")
     elif root is not None:
-        findings.wrong(root.line, "", f"the file is {root.kind}, not a mapping", "slices: [3 x 400, 2 x 100], say")
+        findings.wrong(root.line, "", f"the file is {root.kind}, not a mapping or a list", f"{_FOR_INSTANCE}, say")
     findings.raise_if_wrong()
     return slicing
 

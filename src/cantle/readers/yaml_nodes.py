@@ -53,8 +53,13 @@ class Item:
         return self.value
 
 
-def parse(text: str, findings: Findings) -> Item | None:
-    """The document of this text; None, with the problems noted, when there is none to be read."""
+def parse(
+    text: str, findings: Findings, least: str = "a study needs at least `description` and `study`"
+) -> Item | None:
+    """The document of this text; None, with the problems noted, when there is none to be read.
+
+    `least` tells what should stand in an empty file.
+    """
     import yaml
 
     loader_class: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -62,7 +67,7 @@ def parse(text: str, findings: Findings) -> Item | None:
         loader = loader_class(text)
         node = loader.get_single_node()
         if node is None:
-            findings.wrong(1, "", "the file is empty", "a study needs at least `description` and `study`")
+            findings.wrong(1, "", "the file is empty", least)
             return None
         builder = _Builder(loader, findings)
         item = builder.item(node, "")
