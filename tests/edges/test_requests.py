@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import stat
 import subprocess
 import sys
 import time
@@ -128,6 +130,65 @@ def test_a_wish_that_cannot_be_read_is_told_once_and_hurts_nobody(layout: Layout
     assert requests.poll() == []
     (problem,) = requests.problems
     assert "cannot read the request" in problem
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o002, 0o077])
+def test_nobody_else_may_leave_a_wish_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        layout = Layout(tmp_path / "new").create()
+        assert stat.S_IMODE(layout.requests.stat().st_mode) == 0o700
+        layout.requests.chmod(0o777)
+        layout.create()
+        assert stat.S_IMODE(layout.requests.stat().st_mode) == 0o700
+        Journal.open_new(layout.journal).close()
+        layout.requests.rmdir()
+        ask(layout.directory, StopAsked(0.0))
+        assert stat.S_IMODE(layout.requests.stat().st_mode) == 0o700
+    finally:
+        os.umask(before)
+
+
+def test_a_wish_of_another_user_is_moved_aside_and_told(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root may ask anything, so root gives the file away; others take themselves for somebody else."""
+    ask(layout.directory, StopAsked(0.0, "not mine"))
+    [foreign] = layout.requests.iterdir()
+    if os.geteuid() == 0:
+        os.chown(foreign, 65534, 65534)
+        ask(layout.directory, StopAsked(0.0, "mine"))
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    requests = Requests(layout.directory)
+    heard = [wish.reason for wish in requests.poll() if isinstance(wish, StopAsked)]
+    assert heard == (["mine"] if os.getuid() == 0 else [])
+    (problem,) = requests.problems
+    assert re.search(rf"{foreign.name} was left by \S.*, and this run is that of \S.* now lies in", problem)
+    assert foreign.with_name(f"{foreign.name}.bad").exists()
+
+
+def test_links_and_pipes_among_the_wishes_are_ignored_and_told(layout: Layout, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_bytes(msgspec.json.encode(StopAsked(0.0)))
+    (layout.requests / "1.json").symlink_to(tmp_path / "mine")
+    os.mkfifo(layout.requests / "2.json")
+    requests = Requests(layout.directory)
+    assert (requests.poll(), requests.poll()) == ([], [])
+    assert ["1.json" in requests.problems[0], "2.json" in requests.problems[1], len(requests.problems)] == [
+        True,
+        True,
+        2,
+    ]
+
+
+def test_who_may_not_ask_is_told_whose_run_it_is(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(self: Path, data: bytes) -> int:
+        raise PermissionError(errno.EACCES, "no", str(self))
+
+    monkeypatch.setattr(Path, "write_bytes", refused)
+    with pytest.raises(MachineError, match=r"permission denied\. Make it writable"):
+        ask(layout.directory, StopAsked(0.0))
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(MachineError, match=r"The run is that of \S+, who alone may ask something of it"):
+        ask(layout.directory, StopAsked(0.0))
 
 
 def test_what_was_asked_of_a_conductor_that_has_gone_is_forgotten(layout: Layout) -> None:

@@ -79,8 +79,10 @@ class Layout:
         """Make the directories that a new run needs. Raises MachineError when that cannot be done."""
         try:
             self.own.mkdir(parents=True, exist_ok=True)
-            for folder in (self.requests, self.study, self.nodes):
+            for folder in (self.study, self.nodes):
                 folder.mkdir(exist_ok=True)
+            self.requests.mkdir(mode=0o700, exist_ok=True)
+            self.requests.chmod(0o700)  # who can write there can cancel the run, whatever the umask says of other files
         except OSError as error:
             raise MachineError(
                 f"cannot make the run's directory {error.filename or self.own}: {in_words(error)}. "

@@ -1,8 +1,9 @@
 """What do other processes want from the conductor of a run?
 
 Whoever wants something drops a file into the run's `.cantle/requests/` (`ask`): one record as JSON, written beside and renamed,
-so that it is there as a whole or not at all. The conductor looks there now and then (`Requests.poll`). It also heeds what
-`maestro cancel` and `maestro update` leave in the run's directory.
+so that it is there as a whole or not at all. The conductor looks there now and then (`Requests.poll`), and heeds what its own
+user and root have left: the directory around may be open to a group. It also heeds what `maestro cancel` and `maestro update`
+leave in the run's directory, where whoever may write may ask, as with Maestro.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def ask(directory: Path | str, wish: Wish) -> None:
     name = f"{time.time_ns():020d}-{os.uname().nodename}-{os.getpid()}.json"
     beside = folder / f".{name}"
     try:
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
         beside.write_bytes(msgspec.json.encode(wish) + b"\n")
         beside.rename(folder / name)
     except OSError as error:
@@ -63,16 +64,34 @@ def ask(directory: Path | str, wish: Wish) -> None:
             beside.unlink(missing_ok=True)
         except OSError:
             pass
-        raise MachineError(
-            f"cannot leave a request in {folder}: {in_words(error)}. {mend(error)}, and ask again."
-        ) from error
+        what = f"{mend(error)}, and ask again."
+        if isinstance(error, PermissionError) and (owner := _owner_of(folder)) not in (None, os.geteuid()):
+            what = f"The run is that of {_user(owner)}, who alone may ask something of it."
+        raise MachineError(f"cannot leave a request in {folder}: {in_words(error)}. {what}") from error
+
+
+def _owner_of(path: Path) -> int | None:
+    try:
+        return path.lstat().st_uid
+    except OSError:
+        return None
+
+
+def _user(uid: int | None) -> str:
+    """What people call the user."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid or 0).pw_name
+    except KeyError:
+        return f"user {uid}"
 
 
 class Requests:
     """The conductor's end. For the holder of the lock: what it reads, it removes.
 
-    `problems` gathers sentences about files that could not be understood (they are moved aside as `*.bad`) or not be
-    removed; whoever tells them to the user empties the list.
+    `problems` gathers sentences about files that could not be understood or are somebody else's (they are moved aside as
+    `*.bad`), or could not be removed; whoever tells them to the user empties the list.
     """
 
     def __init__(self, directory: Path | str) -> None:
@@ -142,12 +161,20 @@ class Requests:
 
     def _take(self, path: Path) -> Wish | None:
         try:
-            wish = msgspec.json.decode(path.read_bytes(), type=Wish)
+            # Not through a link, which anybody may have laid, and without waiting for the other end of a pipe.
+            with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+                owner = os.fstat(file.fileno()).st_uid
+                if owner not in (0, os.geteuid()):
+                    self._set_aside(
+                        path, f"{path} was left by {_user(owner)}, and this run is that of {_user(os.geteuid())}"
+                    )
+                    return None
+                wish = msgspec.json.decode(file.read(), type=Wish)
         except OSError as error:
             self._complain(path, f"cannot read the request {path}: {in_words(error)}. It is ignored.")
             return None
         except msgspec.MsgspecError as error:
-            self._set_aside(path, str(error))
+            self._set_aside(path, f"{path} is not a request that Cantle knows: {error}")
             return None
         return wish if self._remove(path) else None
 
@@ -171,7 +198,7 @@ class Requests:
             self._complain(self._update, f"cannot read {self._update}: {in_words(error)}. It is ignored.")
             return None
         except (yaml.YAMLError, msgspec.ValidationError, AttributeError, TypeError, ValueError) as error:
-            self._set_aside(self._update, str(error))
+            self._set_aside(self._update, f"{self._update} is not a request that Cantle knows: {error}")
             return None
         return LimitsChanged(0.0, changed) if self._remove(self._update) and changed != limits else None
 
@@ -184,19 +211,19 @@ class Requests:
             return False
         return True
 
-    def _set_aside(self, path: Path, reason: str) -> None:
+    def _set_aside(self, path: Path, why: str) -> None:
         bad = path.with_name(f"{path.name}.bad")
         try:
             path.replace(bad)
         except OSError as error:
-            self._complain(path, f"cannot move the malformed request {path} aside: {in_words(error)}. It is ignored.")
+            self._complain(path, f"{why}. It is ignored, and cannot be moved aside: {in_words(error)}.")
         else:
-            self.problems.append(f"{path} is not a request that Cantle knows: {reason}. It now lies in {bad.name}.")
+            self.problems.append(f"{why}. It is ignored, and now lies in {bad.name}.")
 
     def _complain(self, path: Path, sentence: str) -> None:
         """Once about each file, however often it is looked at."""
         try:
-            key = (str(path), path.stat().st_ino)
+            key = (str(path), path.lstat().st_ino)
         except OSError:
             return
         if key not in self._stuck:
