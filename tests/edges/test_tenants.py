@@ -26,6 +26,7 @@ from cantle.runtime.pilot import submission
 from cantle.runtime.pilot.entering import Entry
 from cantle.runtime.pilot.submission import Submission
 from cantle.runtime.pilot.tenants import Tenant
+from cantle.runtime.unheeded import unheeded
 from cantle.store.journal import Journal
 from cantle.store.layout import SUBMISSION, Layout
 from cantle.store.lock import ConductorLock
@@ -139,7 +140,12 @@ def test_what_is_asked_in_a_studys_directory_concerns_that_study_alone(tmp_path:
         ("LimitsChanged", None, 1),
         ("PartitionAsked", None, 1),
     ]
-    assert len(noted) == 4 and all(line.startswith("second-2: a request that makes no sense") for line in noted)
+    assert noted == [
+        f"second-2: {unheeded(StopAsked(0.0, 'me'), state, of_one_study=True)}",
+        "second-2: a request by me to cancel task 2 is ignored: there is no such task",
+        'second-2: a request to drain the partition "nobody\'s" is ignored: there is none of that name',
+        "second-2: a request to change the limits is ignored: there is no study 2",
+    ]
 
 
 def test_a_study_that_is_over_belongs_to_no_pilot_any_more(tmp_path: Path) -> None:

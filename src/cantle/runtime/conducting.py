@@ -201,7 +201,9 @@ class Conductor:
                     if concerns(event, state):
                         self.inbox.put(event)
                     else:
-                        note(f"a request that speaks of what is not there is ignored: {event}")
+                        from cantle.runtime.unheeded import unheeded
+
+                        note(unheeded(event, state))
                 for problem in requests.problems:
                     note(problem)
                 requests.problems.clear()

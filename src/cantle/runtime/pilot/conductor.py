@@ -47,6 +47,7 @@ from cantle.runtime.pilot.splitting import SplitLog
 from cantle.runtime.pilot.tenants import KeepStatus, lock_of
 from cantle.runtime.pilot.views import Views
 from cantle.runtime.real import RealWorld
+from cantle.runtime.unheeded import unheeded
 from cantle.store.journal import Journal
 from cantle.store.layout import Layout
 from cantle.store.lock import ConductorLock
@@ -199,7 +200,7 @@ class Pilot:
             if concerns(wish, self.state):
                 yield wish
             else:
-                note(f"a request that speaks of what is not there is ignored: {wish}")
+                note(unheeded(wish, self.state))
         for problem in self._requests.problems:
             note(problem)
         self._requests.problems.clear()

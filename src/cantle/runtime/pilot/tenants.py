@@ -27,6 +27,7 @@ from cantle.model.records import (
 from cantle.runtime.conducting import concerns
 from cantle.runtime.pilot import submission
 from cantle.runtime.pilot.jobs import job_name
+from cantle.runtime.unheeded import unheeded
 from cantle.store.journal import Journal
 from cantle.store.layout import Layout
 from cantle.store.lock import ConductorLock
@@ -84,7 +85,7 @@ class Tenant:
         for wish in self.requests.poll(limits=self.study.limits):
             understood = self._understood(wish)
             if understood is None or not concerns(understood, state):
-                note(f"{self.name}: a request that makes no sense for one of several studies is ignored: {wish}")
+                note(f"{self.name}: {unheeded(wish if understood is None else understood, state, of_one_study=True)}")
             else:
                 yield understood
         for problem in self.requests.problems:
