@@ -489,6 +489,11 @@ def test_two_studies_have_a_partition_of_one_name_each(here: Here) -> None:
     until(lambda: listed("first") == [("same", "ACTIVE", 2)] and listed("second") == [("same", "ACTIVE", 4)])
     pilot = str(here.pilot())
     assert sorted(listed(pilot)) == [("same", "ACTIVE", 2), ("same", "ACTIVE", 4)]
+    assert {line.split()[1] for line in here.does("partition", "list", pilot).splitlines()} == {
+        "STUDY",
+        "first-1",
+        "second-2",
+    }
     assert "name the study's directory" in here.does("partition", "cancel", pilot, "same", code=1)
     assert "CANCELED" in here.does("partition", "cancel", "second", "same")
     assert listed("first") == [("same", "ACTIVE", 2)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +77,9 @@ def _asked(asked: Namespace) -> int:
 
     run = load(asked.directory)
     if asked.action == "list":
-        return _list(run, asked.as_json)
+        from cantle.cli.partition_table import print_table
+
+        return print_table(run, asked.as_json)
     if asked.action in ("request", "release"):
         return _request(run, asked.name, asked.want if asked.action == "request" else "")
     return _ask(run, asked)
@@ -88,13 +89,14 @@ def _ask(run: Run, asked: Namespace) -> int:
     from time import time
 
     from cantle.cli.asking import answered, me, not_answered, require_listener
+    from cantle.cli.partition_table import study_asked_for
     from cantle.errors import RequestError
     from cantle.model.records import PartitionAsked, PartitionCancelAsked, PartitionDrainAsked, PartitionResizeAsked
     from cantle.model.study import PartitionWish
     from cantle.store.requests import ask
 
     require_listener(run, asked.action)
-    of, study = run.state.partitions, _study_of(run)
+    of, study = run.state.partitions, study_asked_for(run)
     name = asked.name
     meant = of.asked_for(study, name)
     if asked.action != "create" and meant is None:
@@ -152,6 +154,7 @@ def _request(run: Run, name: str, want: str) -> int:
     from time import time
 
     from cantle.cli.asking import answered, me, not_answered, require_listener
+    from cantle.cli.partition_table import study_asked_for
     from cantle.errors import RequestError
     from cantle.model.records import ElementsAsked
     from cantle.model.slicing import choices_of
@@ -162,7 +165,7 @@ def _request(run: Run, name: str, want: str) -> int:
     widths = {each.width for slicing in slicings[:1] for each in slicing.slices}
     if not widths:
         raise RequestError(f"the nodes of {run.name} are not sliced, so there are no elements to ask for")
-    study = _study_of(run)
+    study = study_asked_for(run)
     if not want and (study, name) not in run.state.partitions.requests:
         raise RequestError(f"nobody asked for elements of {run.name} under the name {name!r}")
     if want:
@@ -196,25 +199,12 @@ def _either(numbers: set[int]) -> str:
     return " or ".join(map(str, sorted(numbers)))
 
 
-def _study_of(run: Run) -> int:
-    """For which study is asked in this directory: for the only one of a run, for none in particular of a pilot's."""
-    from cantle.core.partitions import ALL
-    from cantle.store.layout import DOOR
-
-    return ALL if (run.layout.own / DOOR).exists() else 0
-
-
-def _seen(run: Run) -> list[Partition]:
-    """The partitions of the study, and those that are there for all; in a pilot's directory all of them."""
-    study = _study_of(run)
-    return [partition for partition in run.state.partitions.all if partition.is_seen_by(study)]
-
-
 def _is_of(record: Any, study: int, name: str) -> bool:
     return bool((record.study, record.wish.name if hasattr(record, "wish") else record.name) == (study, name))
 
 
 def _tell_outcome(run: Run, name: str, asked: Namespace) -> int:
+    from cantle.cli.partition_table import line_of
     from cantle.errors import RequestError
 
     partition = _newest(run, name)
@@ -235,7 +225,7 @@ def _tell_outcome(run: Run, name: str, asked: Namespace) -> int:
     else:
         run.refresh()
         partition = _newest(run, name)
-    print(_line(run, partition))
+    print(line_of(run, partition))
     from cantle.core.standings import Standing
 
     return 1 if partition.standing == Standing.FAILED else 0
@@ -259,75 +249,12 @@ def _is_being_resized(partition: Partition) -> bool:
 
 
 def _newest(run: Run, name: str) -> Partition:
-    return next(partition for partition in reversed(_seen(run)) if partition.name == name)
+    """The one that was meant: of the study's own or, if there was none, of those that are there for all, the newest."""
+    from cantle.cli.partition_table import seen, study_asked_for
 
-
-def _list(run: Run, as_json: bool) -> int:
-    partitions = _seen(run)
-    if as_json:
-        import msgspec
-
-        for partition in partitions:
-            print(msgspec.json.encode(_facts(run, partition)).decode())
-        return 0
-    from cantle.report.loading import Condition
-
-    if run.condition == Condition.DEAD:
-        print(f"the conductor of {run.name} is dead: this is how they stood; none of them is left", file=sys.stderr)
-    if not partitions:
-        print(f"{run.name} has no partitions")
-        return 0
-    rows = [("NAME", "STATE", "NODES", "CORES", "RUNNING", "WHERE", "WHY")]
-    for partition in partitions:
-        facts = _facts(run, partition)
-        where = ", ".join(facts["nodes"][:4]) + (
-            f" and {len(facts['nodes']) - 4} more" if len(facts["nodes"]) > 4 else ""
-        )
-        rows.append(
-            (
-                facts["name"],
-                facts["state"] + (", draining" if facts["draining"] else ""),
-                f"{len(facts['nodes'])}/{facts['width']}" if facts["state"] in _OPEN else str(facts["width"]),
-                str(facts["cores"]) if facts["nodes"] else "-",
-                str(len(facts["running"])),
-                where or "-",
-                facts["why"] or "-",
-            )
-        )
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    for row in rows:
-        print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
-    return 0
-
-
-_OPEN = ("NEW", "PENDING", "STARTING", "ACTIVE")
-
-
-def _facts(run: Run, partition: Partition) -> dict[str, Any]:
-    room, state = partition.room, run.state
-    nodes = partition.nodes()
-    return {
-        "name": partition.name,
-        "state": partition.standing.name,
-        "draining": partition.draining and not partition.over,
-        "width": partition.width,
-        "nodes": [state.room.nodes[index].name for index in nodes],
-        "cores": sum(room.capacity[index][0].bit_count() for index in nodes),
-        "running": [state.tasks[task].name for task in partition.running],
-        "asked_at": partition.asked_at,
-        "active_at": partition.active_at,
-        "ended_at": partition.ended_at,
-        "by": partition.by,
-        "holder": partition.holder,
-        "why": partition.why,
-    }
-
-
-def _line(run: Run, partition: Partition) -> str:
-    facts = _facts(run, partition)
-    where = f" on {', '.join(facts['nodes'])}" if facts["nodes"] else ""
-    why = f": {facts['why']}" if facts["why"] else ""
-    return f"{facts['name']}: {facts['state']}{', draining' if facts['draining'] else ''}{where}{why}"
+    named = [partition for partition in seen(run) if partition.name == name]
+    own = [partition for partition in named if partition.study == study_asked_for(run)]
+    return (own or named)[-1]
 
 
 PARTITION = Command(
