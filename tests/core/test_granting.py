@@ -224,6 +224,27 @@ def test_what_no_slice_can_hold_fails_at_once_with_the_arithmetic(
     assert story.phase("t") == Phase.FAILED
 
 
+@pytest.mark.parametrize(
+    ("needs", "told"),
+    [
+        ({"nodes": 1}, "needs 1 node at once; its partition mine has elements of 2 nodes"),
+        ({"nodes": 4}, "needs 4 nodes at once; its partition mine has elements of 2 nodes"),
+        (
+            {"nodes": 2, "cores": 3},
+            "needs 3 cores of each node; an element of 2 gets 2 (the node's cores divided by the 2 copies that may be active)",
+        ),
+        ({"nodes": 2, "cores": 2}, ""),
+    ],
+)
+def test_what_the_elements_that_are_its_partition_cannot_hold_fails_at_once(needs: dict[str, int], told: str) -> None:
+    mine = PartitionWish("mine", elements="1 x 2")
+    slicing = Slicing((Slice(2), Slice(4)))
+    story = Carved(job("t", partition="mine", **needs), on=nodes(4, 4), partitions=(mine,), slicing=slicing)
+    assert why_never_as(story.state, story.state.queue_of(0).shape) == told
+    story.settles()
+    assert story.phase("t") == (Phase.FAILED if told else Phase.LAUNCHED)
+
+
 def test_where_only_some_nodes_have_the_cores_of_an_element_their_number_is_told() -> None:
     slicing = Slicing((Slice(2, 1, 4),))
     story = Carved(job("t", nodes=2), on=[*nodes(1, 4), Node("small", 1)], slicing=slicing)

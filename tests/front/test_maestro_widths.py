@@ -255,8 +255,56 @@ def test_a_wrong_partition_is_told_with_its_place(text, key, what, tmp_path):
     assert what in problem.what
 
 
-def test_a_partition_that_nobody_declares_is_odd_only_where_some_are_declared(tmp_path):
+@pytest.mark.parametrize(
+    ("wish", "run", "key", "what"),
+    [
+        ("nodes: 1", "nodes: 2", "nodes", "takes 2 nodes; its partition p has 1 node"),
+        ("nodes: 3", "widths: [4, 8]", "widths", "takes 4 nodes; its partition p has 3 nodes"),
+        ("cores: 2", "cores per task: 3", "cores per task", "takes 3 cores of each node; its partition p has 2 cores"),
+        ("cores: 2", "procs: 3", "procs", "takes 3 cores of each node; its partition p has 2 cores of each node"),
+        ("cores: 2", "exclusive: true", "exclusive", "takes whole nodes; its partition p has 2 cores of each node"),
+        ("cores: 2", "gpus: 1", "gpus", "takes 1 GPU of each node; its partition p has 0 GPUs"),
+        (
+            "cores: 1, memory: 1 GiB",
+            "memory: 2 GiB",
+            "memory",
+            "takes 2048 MiB of memory; its partition p has 1024 MiB",
+        ),
+        ("cores: 2", "resources: {licences: 1}", "resources.licences", "a part of a node has no such thing"),
+        (
+            "elements: 1 x 2 + 1 x 4",
+            "nodes: 3",
+            "nodes",
+            "takes 3 nodes; its partition p has elements of 2 and 4 nodes",
+        ),
+        ("elements: 1 x 2", "", "partition", "takes 1 node; its partition p has elements of 2 nodes"),
+    ],
+)
+def test_a_step_that_can_never_fit_its_declared_partition_is_a_mistake(wish, run, key, what, tmp_path):
+    top = f"cantle: {{partitions: {{p: {{{wish}}}}}}}"
+    (problem,) = problems(tmp_path, one_step(f"partition: p\n{run}", top))
+    assert problem.key == f"study[0].run.{key}"
+    assert what in problem.what
+    assert "cantle.partitions.p" in problem.mend
+
+
+@pytest.mark.parametrize(
+    ("wish", "run"),
+    [
+        ("nodes: 2", "nodes: 2\nprocs: 64\nexclusive: true\ngpus: 3\nresources: {licences: 1}"),
+        ("nodes: 2", "widths: [1, 2, 4]"),
+        ("nodes: 2, cores: 4, gpus: 1", "nodes: 2\nprocs: 8\ngpus: 1\nmemory: 2 GB"),
+        ("elements: 1 x 2 or 1 x 4", "widths: [1, 2]"),
+    ],
+)
+def test_a_step_that_may_fit_its_declared_partition_is_none(wish, run, tmp_path):
+    top = f"cantle: {{slices: [1 x 2, 1 x 4], partitions: {{p: {{{wish}}}}}}}"
+    assert read(write(tmp_path, one_step(f"partition: p\n{run}", top))).warnings == []
+
+
+def test_a_partition_that_nobody_declares_is_odd(tmp_path):
     top = "cantle: {partitions: {simulation: {}}}"
     (warning,) = read(write(tmp_path, one_step("partition: simulations", top))).warnings
     assert "no partition 'simulations' is declared" in warning and "did you mean 'simulation'?" in warning
-    assert read(write(tmp_path, one_step("partition: simulations"))).warnings == []
+    (warning,) = read(write(tmp_path, one_step("partition: simulations"))).warnings
+    assert "no partition 'simulations' is declared" in warning

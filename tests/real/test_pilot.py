@@ -159,7 +159,16 @@ def test_run_in_a_pilot_tells_and_ends_as_a_run_here_does(here: Here) -> None:
     here.does("cancel", "-y", "slow")
     assert b"2 canceled" in running.communicate(timeout=30)[0]
     assert running.returncode == 3
-    assert "leave out --cores" in here.does("run", "--pilot", "default", good, "--cores", "2", code=1)
+    for option, value in (
+        ("--cores", "2"),
+        ("--packer", "spread"),
+        ("--packer", "best-fit"),
+        ("--grace", "5"),
+        ("--resource", "a=1"),
+    ):
+        assert f"leave out {option}, or give it to" in here.does(
+            "run", "--pilot", "default", good, option, value, code=1
+        )
 
 
 def test_ctrl_c_lets_go_of_the_study_and_says_so_where_nobody_can_be_asked(here: Here) -> None:

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from cantle.store.layout import Layout
 
 
+_PACKER = "best-fit"
+_GRACE_S = 5.0
+
+
 def machine_options(parser: ArgumentParser) -> None:
     """The options that say what of this machine may be used, and how to tell of it."""
     group = parser.add_argument_group("this machine")
@@ -54,14 +58,12 @@ def machine_options(parser: ArgumentParser) -> None:
     )
     group.add_argument(
         "--packer",
-        default="best-fit",
         metavar="NAME",
         help="packing policy: best-fit (default), first-fit, spread or module:function",
     )
     group.add_argument(
         "--grace",
         type=at_least(0, float),
-        default=5.0,
         metavar="S",
         help="seconds between TERM and KILL for a task that is ended (default 5)",
     )
@@ -112,6 +114,8 @@ def this_machine(asked: Namespace, errand: Callable[[], None] | None = None) -> 
     """
     from cantle.allocations.local import LocalAllocation
 
+    asked.packer = asked.packer or _PACKER
+    grace_s = _GRACE_S if asked.grace is None else asked.grace
     memory = None if asked.memory is None else int(asked.memory)
     allocation = LocalAllocation(
         cores=asked.cores,
@@ -128,7 +132,6 @@ def this_machine(asked: Namespace, errand: Callable[[], None] | None = None) -> 
 
     find("packers", asked.packer)  # a wrong name is told before anything is begun
 
-    grace_s = asked.grace
     return Machine(
         allocation,
         lambda inbox, layout, hide_gpus: ProcessEngine(

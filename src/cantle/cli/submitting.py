@@ -75,19 +75,13 @@ def run_in_pilot(asked: Namespace, read: Read) -> int:
     """Submit and follow: `cantle run --pilot`, `cantle map --pilot`."""
     from cantle.cli.following import follow
 
-    given = [
-        f"--{option}"
-        for option, value in (
-            ("nodes", asked.nodes),
-            ("cores", asked.cores),
-            ("gpus", asked.gpus),
-            ("memory", asked.memory),
-            ("resource", asked.resource),
-        )
-        if value not in (None, [], "")
-    ]
+    options = ("nodes", "cores", "gpus", "memory", "resource", "packer", "grace")
+    given = [f"--{option}" for option in options if getattr(asked, option) not in (None, [], "")]
     if given:
-        raise wrong(f"with --pilot the machine is the pilot's: leave out {', '.join(given)}, or give it to `cantle up`")
+        raise wrong(
+            f"with --pilot the machine is the pilot's, and so is what is done with it: leave out {', '.join(given)}, or give "
+            f"{'it' if len(given) == 1 else 'them'} to `cantle up`"
+        )
     asked.priority, asked.weight = 0.0, 1.0
     name, layout, where = submit(asked, read)
     if not (asked.as_json or asked.quiet):

@@ -124,7 +124,7 @@ def why_never_in_partition(state: State, shape: Shape) -> str:
     living = of.by_name.get(key)
     wish = living.wish if living is not None else declared[0] if declared else None
     if wish is not None and wish.elements:
-        return _why_no_elements(state, wish)
+        return _why_no_elements(state, wish, shape)
     if wish is None:
         return ""  # somebody may make it yet; see `refuse_what_nobody_makes`
     width = wish.width if living is None else living.width
@@ -150,14 +150,16 @@ def why_never_in_partition(state: State, shape: Shape) -> str:
     return f"needs {needs}; each node of its partition {name} {lacks}" if lacks else ""
 
 
-def _why_no_elements(state: State, wish: PartitionWish) -> str:
+def _why_no_elements(state: State, wish: PartitionWish, shape: Shape) -> str:
     slicings = [study.added.slicing for study in state.studies if study.added.slicing is not None]
     if not slicings:
         return f"its partition {wish.name} wants {wish.elements}, but the study has no slices"
     there = {each.width for each in slicings[0].slices}
     wanted = {width for choice in choices_of(wish.elements) for width, _ in choice.widths}
     if wanted & there:
-        return ""
+        from cantle.core.granting import why_never_in_slices
+
+        return why_never_in_slices(state, shape, slicings[0], wanted)
     return f"its partition {wish.name} wants {wish.elements}; the slices have elements of {sorted(there)} nodes"
 
 

@@ -134,10 +134,11 @@ def refuse_what_can_never_run(plan: Plan) -> Iterator[Decision]:
 def why_never_as(state: State, shape: Shape) -> str:
     """Why tasks of this shape can never run with what is there, "" when they can, or when that is not known."""
     if not shape.partition:
-        if state.is_sliced(shape):
+        slicing = state.studies[shape.study].added.slicing
+        if slicing is not None and state.is_sliced(shape):
             from cantle.core.granting import why_never_in_slices
 
-            return why_never_in_slices(state, shape)
+            return why_never_in_slices(state, shape, slicing)
         return why_never(state, shape.needs)
     from cantle.core.carving import why_never_in_partition
 

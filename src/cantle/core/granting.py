@@ -8,7 +8,7 @@ and is made anew from it when it is lost.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from functools import partial
 from itertools import zip_longest
 from typing import Any
@@ -447,17 +447,18 @@ class _Sliced:
         return min(at_most, found + sum(n == state.blockers[child] for child, n in open_parents.items()))
 
 
-def why_never_in_slices(state: State, shape: Shape) -> str:
-    """Why tasks of this shape can never run in an element, "" when they can."""
-    slicing = state.studies[shape.study].added.slicing
-    assert slicing is not None
+def why_never_in_slices(state: State, shape: Shape, slicing: Slicing, held: Container[int] | None = None) -> str:
+    """Why tasks of this shape can never run in an element, "" when they can. `held`: in those of these widths alone."""
     needs = shape.needs
     allowed = shape.widths or (needs.nodes,)
-    widths = sorted({each.width for each in slicing.slices}, reverse=True)
-    fitting = [each for each in slicing.slices if each.width in allowed]
-    wanted = " or ".join(map(str, allowed))
+    slices = [each for each in slicing.slices if held is None or each.width in held]
+    widths = sorted({each.width for each in slices}, reverse=True)
+    fitting = [each for each in slices if each.width in allowed]
     if not fitting:
-        return f"needs {wanted} nodes at once; the slices have elements of {', '.join(map(str, widths))} nodes"
+        wanted = " or ".join(map(str, allowed))
+        whose = "the slices have" if held is None else f"its partition {shape.partition} has"
+        nodes = "node" if allowed == (1,) else "nodes"
+        return f"needs {wanted} {nodes} at once; {whose} elements of {', '.join(map(str, widths))} nodes"
     alive = [state.room.nodes[index] for index in indexes(state.room.alive)]
     total = sum(each.copies for each in slicing.slices)
     cap = min(slicing.max_active, total) if slicing.max_active else total

@@ -121,9 +121,10 @@ def _study(text: bytes, origin: _Origin, fresh: bool) -> Study:
 
         check_steps(spec.slicing, expansion, findings)
     if spec.partitions or any(step.partition for step in expansion.steps):
-        from .partitions import check_names
+        from .partitions import check_names, check_sizes
 
         check_names(spec.partitions, expansion, findings)
+        check_sizes(spec.partitions, expansion, findings)
     flavour = _flavour(plans, expansion.launches, options, findings)
     findings.raise_if_wrong()
     batch = {"type": "local", **spec.batch}

@@ -8,10 +8,12 @@ cantle:
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from cantle.model.resources import count
 from cantle.model.slicing import choices_of
-from cantle.model.study import PartitionWish
+from cantle.model.study import PartitionWish, Step
 
 from .expansion import Expansion
 from .findings import Findings, did_you_mean
@@ -48,6 +50,53 @@ def check_names(partitions: tuple[PartitionWish, ...], expansion: Expansion, fin
             mend = did_you_mean(step.partition, names)
             what = f"no partition {step.partition!r} is declared; its tasks wait until somebody makes one"
             findings.odd(said.line, said.key, f"{what}; {mend}" if mend else what)
+
+
+def check_sizes(partitions: tuple[PartitionWish, ...], expansion: Expansion, findings: Findings) -> None:
+    """Note steps that can never fit the partition that is declared for them."""
+    wishes = {wish.name: wish for wish in partitions}
+    for step, plan in zip(expansion.steps, expansion.plan_of, strict=True):
+        wish = wishes.get(step.partition)
+        if wish is None:
+            continue
+        for keys, what in _misfits(step, wish):
+            said = next(plan.settings[key] for key in (*keys, "partition") if key in plan.settings)
+            mend = f"make the partition larger (`cantle.partitions.{wish.name}`), or name another one"
+            findings.wrong(said.line, said.key, what, mend)
+
+
+def _misfits(step: Step, wish: PartitionWish) -> Iterator[tuple[tuple[str, ...], str]]:
+    """What of the step does not fit the partition: the settings that could have said it, and a sentence."""
+    needs, it = step.needs, f"its partition {wish.name}"
+    widths = step.widths or (needs.nodes,)
+    if wish.elements:
+        there = sorted({width for choice in choices_of(wish.elements) for width, _ in choice.widths})
+        if not set(widths) & set(there):
+            what = f"takes {_listed(widths, 'or')}; {it} has elements of {_listed(there, 'and')}"
+            yield ("widths", "nodes"), what
+        return
+    if widths[0] > wish.width:
+        yield ("widths", "nodes"), f"takes {_listed(widths[:1], 'or')}; {it} has {count(wish.width, 'node')}"
+    if not wish.cores:
+        return
+    has = f"{it} has {count(wish.cores, 'core')} of each node"
+    if needs.whole_nodes:
+        yield ("exclusive",), f"takes whole nodes; {has}"
+    if needs.cores > wish.cores:
+        keys = ("cores per task", "cpus per rs", "procs", "streams")
+        yield keys, f"takes {count(needs.cores, 'core')} of each node; {has}"
+    if needs.gpus > wish.gpus:
+        yield ("gpus",), f"takes {count(needs.gpus, 'GPU')} of each node; {it} has {count(wish.gpus, 'GPU')}"
+    if needs.memory_mib > wish.memory_mib > 0:
+        yield ("memory",), f"takes {needs.memory_mib} MiB of memory; {it} has {wish.memory_mib} MiB of each node"
+    for name, n in needs.named:
+        if n:
+            yield (f"resources.{name}",), f"takes {n} {name}; {has}, and a part of a node has no such thing"
+
+
+def _listed(widths: Sequence[int], word: str) -> str:
+    *most, last = (f"{width:,}" for width in widths)
+    return f"{', '.join(most)} {word} {last} nodes" if most else count(widths[-1], "node")
 
 
 def _wish(name: str, item: Item, path: str, findings: Findings) -> PartitionWish:
