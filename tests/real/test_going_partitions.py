@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cantle.model.records import AnyRecord, Launch, NodeLost, PartitionStarted, TaskEnded
+from cantle.model.records import AnyRecord, Launch, NodeLost, PartitionStarted, TaskEnded, TaskStarted
 from cantle.report.loading import load
 from cantle.store.journal import read
 from cantle.store.layout import Layout
@@ -35,13 +35,13 @@ global.parameters:
 class GoingRun:
     """A run whose tasks end when they are told to."""
 
-    def __init__(self, top: Path, study: str, nodes: str) -> None:
+    def __init__(self, top: Path, study: str, nodes: str, quiet: bool = True) -> None:
         self.top = top
         self.directory = top / "out"
         (top / "study.yaml").write_text(study.replace("TOP", str(top)))
         self.told = top / "told"
         with self.told.open("w") as told:
-            command = [*CANTLE, "run", "study.yaml", "-o", "out", "--nodes", nodes, "-q"]
+            command = [*CANTLE, "run", "study.yaml", "-o", "out", "--nodes", nodes, *(["-q"] if quiet else [])]
             self.process = subprocess.Popen(command, cwd=top, stdout=told, stderr=told)
 
     def records(self) -> list[AnyRecord]:
@@ -83,8 +83,8 @@ class GoingRun:
 def going(tmp_path: Path) -> Iterator[Callable[..., GoingRun]]:
     begun: list[GoingRun] = []
 
-    def begin(study: str = STUDY, nodes: str = "4x1") -> GoingRun:
-        begun.append(GoingRun(tmp_path, study, nodes))
+    def begin(study: str = STUDY, nodes: str = "4x1", quiet: bool = True) -> GoingRun:
+        begun.append(GoingRun(tmp_path, study, nodes, quiet))
         return begun[-1]
 
     yield begin
@@ -219,3 +219,32 @@ def test_the_agent_stands_within_moments_of_the_request(going: Callable[..., Goi
     assert all(r.partition == -1 for r in records if isinstance(r, Launch))
     run.go(1, 2, 3)
     assert run.process.wait(30) == 0
+
+
+def test_a_lost_node_is_told_of_on_the_terminal(going: Callable[..., GoingRun]) -> None:
+    run = going(nodes="5x1", quiet=False)
+    run.until_running(3)
+    run.until(lambda _: any(map(_is_idle, _children(run.process.pid))))
+    run.until(lambda records: sum(isinstance(r, TaskStarted) for r in records) == 3)
+    for pid in filter(_is_idle, _children(run.process.pid)):
+        os.kill(int(pid), signal.SIGKILL)
+    run.until(lambda records: any(isinstance(r, NodeLost) for r in records))
+    run.go(1, 2, 3)
+    assert run.process.wait(30) == 0
+    assert "a node is lost: " in run.told.read_text()
+
+
+def test_a_plan_names_a_packer_that_computes_for_ever(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def dreams(plan):\n    while True:\n        pass\n    yield\n")
+    (tmp_path / "study.yaml").write_text(STUDY)
+    shorter = "import cantle.runtime.patience as p, sys; p.PACKER_S = 0.2; p.bounded.__defaults__ = (0.2,); "
+    code = shorter + "from cantle.cli.main import main; main()"
+    told = subprocess.run(
+        [sys.executable, "-c", code, "plan", "study.yaml", "--nodes", "2x1", "--packer", "mine:dreams"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert told.returncode == 1
+    assert "packer mine:dreams: it has computed for 0.2 s without a decision" in told.stderr

@@ -211,6 +211,7 @@ def _simulate(asked: Namespace) -> int:
     from cantle.plugins import find
     from cantle.report.forecast import Chances, forecast, parse_losses, parse_nodes
     from cantle.report.foreseen import forecast_object, page
+    from cantle.runtime.patience import bounded
 
     if asked.nodes and asked.cores:
         raise wrong("--nodes and --cores exclude each other: --cores N is --nodes 1xN")
@@ -230,7 +231,7 @@ def _simulate(asked: Namespace) -> int:
             losses=parse_losses(asked.lose, machines),
         ),
         asked.default_estimate,
-        find("packers", asked.packer),
+        bounded(find("packers", asked.packer), asked.packer),
     )
     if asked.as_json:
         import msgspec

@@ -154,6 +154,46 @@ def _groups(asked: Namespace) -> Sequence[Group]:
     return parse_groups(asked.nodes)
 
 
+def as_before(layout: Layout, asked: Namespace) -> None:
+    """What the run was told about the machine holds again, where nothing else is said now; not on another host."""
+    import os
+
+    from cantle.cli.command import Parser
+    from cantle.model.records import RunStarted
+    from cantle.store.journal import read
+
+    started = next(iter(read(layout.journal)), None)
+    if not isinstance(started, RunStarted) or started.host != os.uname().nodename:
+        return
+    words = list(started.argv[2:])
+    parser = Parser(add_help=False, exit_on_error=False)
+    machine_options(parser)
+    try:
+        before = parser.parse_known_args(words[: words.index("--")] if "--" in words else words)[0]
+    except (SystemExit, Exception):  # noqa: BLE001 - what cannot be understood any more is not repeated
+        return
+    told = []
+    if asked.nodes is None and asked.cores is None:
+        for name in ("nodes", "cores"):
+            told += _repeat(asked, before, name)
+    for name in ("gpus", "memory"):
+        if getattr(asked, name) is None:
+            told += _repeat(asked, before, name)
+    if not asked.resource and before.resource:
+        asked.resource = before.resource
+        told += [f"--resource {name}={n}" for name, n in before.resource]
+    if told:
+        say(f"cantle: the machine as the run had it: {' '.join(told)}")
+
+
+def _repeat(asked: Namespace, before: Namespace, name: str) -> list[str]:
+    value = getattr(before, name)
+    if value is None:
+        return []
+    setattr(asked, name, value)
+    return [f"--{name} {f'{value:g}MiB' if name == 'memory' else value}"]
+
+
 def conduct(conductor: Conductor, machine: Machine, asked: Namespace) -> int:
     """Run it to its end, telling of it on the terminal. The exit status."""
     import gc

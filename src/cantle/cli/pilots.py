@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cantle.cli.command import Command
 from cantle.cli.daemon import Herald, go_on_without_terminal
-from cantle.cli.machine import machine_options, say, this_machine
+from cantle.cli.machine import as_before, machine_options, say, this_machine
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -89,13 +89,16 @@ def _hold(layout: Layout, asked: Namespace, herald: Herald) -> int:
     from cantle.errors import CantleError, LockedError
 
     try:
+        if layout.exists():
+            as_before(layout, asked)
         machine = this_machine(asked)
 
         from cantle.core.decide import Decider
         from cantle.plugins import find
+        from cantle.runtime.patience import bounded
         from cantle.runtime.pilot.conductor import Surroundings, begin
 
-        decider = Decider(find("packers", asked.packer), asked.packer)
+        decider = Decider(bounded(find("packers", asked.packer), asked.packer), asked.packer)
         try:
             pilot = begin(layout, asked.name)
         except BaseException as problem:

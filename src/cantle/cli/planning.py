@@ -84,12 +84,13 @@ def _plan(asked: Namespace) -> int:
     from cantle.report.happened import happened_in
     from cantle.report.planned import page, plan_object
     from cantle.report.planning import foresee, recommend
+    from cantle.runtime.patience import bounded
 
     if asked.html is not None:
         need_charts("cantle plan --html")
     if asked.file is None and asked.run is None:
         raise wrong("name a study, or an earlier run with --from RUN")
-    packers = [(name, find("packers", name)) for name in asked.packer or ["best-fit"]]
+    packers = [(name, bounded(find("packers", name), name)) for name in asked.packer or ["best-fit"]]
     before = happened_in(asked.run) if asked.run else None
     if asked.file is not None:
         study = read_dry(asked.file, asked, scale=asked.scale, slicing=slicing_asked(asked))

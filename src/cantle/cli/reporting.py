@@ -84,6 +84,7 @@ def _simulated(happened: Happened, packer: str) -> tuple[Expected | None, str]:
     from cantle.report.forecast import Chances, forecast
     from cantle.report.html.document import Expected
     from cantle.report.step_times import step_times
+    from cantle.runtime.patience import bounded
 
     if len(happened.timeline.state.studies) > 1:
         return (
@@ -102,7 +103,8 @@ def _simulated(happened: Happened, packer: str) -> tuple[Expected | None, str]:
         return None, "There is no plan to compare with: the run has had no nodes yet."
     usual = sum(task.estimate_s for task in study.tasks) / durations.said
     durations = durations_of(study, usual)
-    found = forecast(study, machines, study.limits, Chances(), packer=find("packers", packer), durations=durations)
+    policy = bounded(find("packers", packer), packer)
+    found = forecast(study, machines, study.limits, Chances(), packer=policy, durations=durations)
     source = f"the study's estimates on the same nodes, simulated ({durations.said:,} tasks estimated"
     source += f", {durations.assumed:,} taken for the mean of those)" if durations.assumed else ")"
     return (

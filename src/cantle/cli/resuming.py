@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cantle.cli.command import Command
-from cantle.cli.machine import conduct, machine_options, say, this_machine
+from cantle.cli.machine import as_before, conduct, machine_options, say, this_machine
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -38,7 +38,7 @@ def _resume(asked: Namespace) -> int:
     layout = Layout(asked.directory).require()
     if layout.shared:
         _take_out(layout)
-    _as_before(layout, asked)
+    as_before(layout, asked)
     machine = this_machine(asked)
 
     from cantle.runtime.conducting import resume
@@ -61,46 +61,6 @@ def _resume(asked: Namespace) -> int:
         say(f"cantle: all tasks of the run in {layout.directory} are done; there is nothing to go on with")
         return 0
     return conduct(conductor, machine, asked)
-
-
-def _as_before(layout: Layout, asked: Namespace) -> None:
-    """What the run was told about the machine holds again, where nothing else is said now; not on another host."""
-    import os
-
-    from cantle.cli.command import Parser
-    from cantle.model.records import RunStarted
-    from cantle.store.journal import read
-
-    started = next(iter(read(layout.journal)), None)
-    if not isinstance(started, RunStarted) or started.host != os.uname().nodename:
-        return
-    words = list(started.argv[2:])
-    parser = Parser(add_help=False, exit_on_error=False)
-    machine_options(parser)
-    try:
-        before = parser.parse_known_args(words[: words.index("--")] if "--" in words else words)[0]
-    except (SystemExit, Exception):  # noqa: BLE001 - what cannot be understood any more is not repeated
-        return
-    told = []
-    if asked.nodes is None and asked.cores is None:
-        for name in ("nodes", "cores"):
-            told += _repeat(asked, before, name)
-    for name in ("gpus", "memory"):
-        if getattr(asked, name) is None:
-            told += _repeat(asked, before, name)
-    if not asked.resource and before.resource:
-        asked.resource = before.resource
-        told += [f"--resource {name}={n}" for name, n in before.resource]
-    if told:
-        say(f"cantle: the machine as the run had it: {' '.join(told)}")
-
-
-def _repeat(asked: Namespace, before: Namespace, name: str) -> list[str]:
-    value = getattr(before, name)
-    if value is None:
-        return []
-    setattr(asked, name, value)
-    return [f"--{name} {f'{value:g}MiB' if name == 'memory' else value}"]
 
 
 def _take_out(layout: Layout) -> None:

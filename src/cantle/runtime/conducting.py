@@ -125,7 +125,7 @@ class Conductor:
         try:
             self.work.prepare(str(self.layout.directory))
             with signals_stop_the_run(self.inbox):
-                watching = (self._housekeeping(note), *observers)
+                watching = (self._housekeeping(note), _told_of_losses(world, note), *observers)
                 try:
                     run(self.state, world, self.journal, decider, watching)
                 except PluginError as fault:
@@ -241,6 +241,22 @@ def concerns(event: Event, state: State) -> bool:
     if isinstance(event, PartitionResizeAsked | PartitionDrainAsked | PartitionCancelAsked):
         return state.partitions.asked_for(event.study, event.name) is not None
     return not isinstance(event, LimitsChanged) or 0 <= event.study < len(state.studies)
+
+
+def _told_of_losses(world: RealWorld, note: Callable[[str], None]) -> Observer:
+    """Tell the user of nodes that went away or never came: of three in a moment each, of more their number."""
+
+    def observe(_: State) -> None:
+        lost = world.lost
+        if not lost:
+            return
+        for reason in list(lost)[:3]:
+            note(f"a node is lost: {reason}")
+        if len(lost) > 3:
+            note(f"and {len(lost) - 3:,} more nodes are lost")
+        lost.clear()
+
+    return observe
 
 
 def exit_code(state: State) -> int:

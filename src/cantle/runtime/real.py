@@ -6,6 +6,7 @@ One inbox, filled by engines and allocations; one thread. Nothing here waits but
 from __future__ import annotations
 
 import math
+from collections import deque
 
 from msgspec.structs import replace
 
@@ -46,7 +47,10 @@ class RealWorld:
         self.engine = engine
         self.work = work
         self._wake_at = math.inf
-        self._known = len(state.room.nodes)
+        self._nodes = list(state.room.nodes.values())
+        """All nodes that ever joined; the state may not have heard of the last ones yet."""
+        self.lost: deque[str] = deque(maxlen=1000)
+        """Why nodes could not be had or went away, for whoever tells the user and empties it."""
         allocation.open(inbox)
 
     def wait(self) -> list[Event]:
@@ -78,7 +82,8 @@ class RealWorld:
                 told += self._connect(event)
             elif isinstance(event, NodeLost):
                 self.engine.remove_node(event.node)
-                self.allocation.lost(self.state.room.nodes[event.node])
+                self.lost.append(event.reason)
+                self.allocation.lost(self._nodes[event.node])
         # What the allocation says to that belongs to the same moment: nobody shall conclude that no node is to come.
         answers = self.inbox.wait(0)
         return told + (self._with_nodes(answers) if answers else [])
@@ -143,12 +148,13 @@ class RealWorld:
     def _connect(self, joined: NodesJoined) -> list[Event]:
         lost: list[Event] = []
         for node in joined.nodes:
-            index = self._known
-            self._known += 1
+            index = len(self._nodes)
+            self._nodes.append(node)
             try:
                 channel = self.allocation.connect(node)
             except CantleError as problem:
                 lost.append(NodeLost(self.inbox.now(), index, str(problem)))
+                self.lost.append(f"{node.name}: {problem}")
                 continue
             self.engine.add_node(index, node, channel)
         return lost

@@ -1,0 +1,56 @@
+"""Nodes that go away in the very moment in which they join."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cantle.core.state import State
+from cantle.errors import MachineError
+from cantle.model.records import NodeLost, NodesJoined
+from cantle.model.resources import Node
+from cantle.runtime.inbox import SelectInbox
+from cantle.runtime.real import RealWorld
+
+
+class Flighty:
+    """An allocation whose nodes join, and of which the second has no runner; as an engine it loses the first at once."""
+
+    keeps_lines = runs_streams = True
+
+    def __init__(self, inbox: SelectInbox) -> None:
+        self.inbox = inbox
+        self.notes: list[str] = []
+        self.told: list[str] = []
+        self.removed: list[int] = []
+
+    def open(self, inbox: SelectInbox) -> None:
+        inbox.put(NodesJoined(1.0, [Node("a", 1), Node("b", 1)]))
+
+    def connect(self, node: Node) -> Any:
+        if node.name == "b":
+            raise MachineError("no more processes")
+        return object()
+
+    def lost(self, node: Node) -> None:
+        self.told.append(node.name)
+
+    def add_node(self, index: int, node: Node, channel: object) -> None:
+        self.inbox.put(NodeLost(1.0, index, "its runner was killed"))
+
+    def remove_node(self, index: int) -> None:
+        self.removed.append(index)
+
+
+def test_a_node_that_is_lost_before_anybody_heard_that_it_joined_is_told_and_asked_for_again() -> None:
+    inbox = SelectInbox()
+    both: Any = Flighty(inbox)
+    world = RealWorld(State(), inbox, both, both, both)
+    events = world.wait()
+    assert [type(event) for event in events] == [NodesJoined, NodeLost, NodeLost]
+    assert (both.told, both.removed) == (["a"], [0])
+    assert sorted(world.lost) == ["b: no more processes", "its runner was killed"]
+    state = State()
+    for event in events:
+        state.apply(event)
+    assert not state.room.alive
+    inbox.close()
