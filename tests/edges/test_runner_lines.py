@@ -153,7 +153,6 @@ def test_a_follower_of_one_whose_place_has_been_passed_on_waits_until_that_one_i
         # What the first leaves behind takes a while to be found and ended, and the second has its place meanwhile.
         r.launch(0, shell(f"sleep 0.1; for i in 1 2 3 4 5 6; do (setsid {mark} &); done; exit 0"), cores="0")
         r.launch(1, shell("true"), cores="0", behind=0)
-        assert r.started(1).time
         r.launch(2, shell(sees(mark)), cores="0", behind=0, if_done=1)
         assert outcomes(r, 3) == ["done"] * 3
     assert (tmp_path / "seen").read_text() == ""
