@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from cantle.core.partitions import ALL, Partition
+from cantle.core.partitions import Partition
+from cantle.core.roster import ALL
 from cantle.report.loading import Condition, Run
 from cantle.store.layout import DOOR
 

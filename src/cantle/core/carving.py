@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from msgspec import structs
 
 from cantle.core.packing import fewest_runs
-from cantle.core.partitions import ALL, Key, Partition, key_of, queues_of
+from cantle.core.partitions import Partition, key_of, queues_of
 from cantle.core.phases import FINAL
 from cantle.core.queues import Shape
 from cantle.core.room import Room, shortage
+from cantle.core.roster import ALL, Key
 from cantle.core.standings import Standing
 from cantle.core.state import State
 from cantle.model.records import (

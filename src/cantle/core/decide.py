@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from cantle.core.packing import best_fit, is_ours
-from cantle.core.partitions import queues_of
 from cantle.core.phases import UNSTARTED, Phase
 from cantle.core.plan import Plan, Policy
 from cantle.core.queues import Shape
@@ -73,12 +72,8 @@ class Decider:
             yield from self._grant(state)
         if not state.stopping:
             yield from self.packer(plan)
-            for partition in list(state.partitions.living.values()):
-                if not partition.serves or partition.element is not None or partition.room.full:
-                    continue
-                queues = queues_of(state, partition.key)
-                if any(state.queues[number].heap for number in queues):
-                    yield from self.packer(Plan(state, partition, queues, self._memory))
+            if state.partitions.living:
+                yield from self._pack_partitions(state)
         if self.lines and state.short_shapes and not state.stopping:
             from cantle.core.lines import let_short_tasks_stand_in_line, let_successors_stand_in_line
 
@@ -89,6 +84,15 @@ class Decider:
             from cantle.core.carving import refuse_what_nobody_makes
 
             yield from refuse_what_nobody_makes(state)
+
+    def _pack_partitions(self, state: State) -> Iterator[Decision]:
+        from cantle.core.partitions import queues_of
+
+        for partition in list(state.partitions.living.values()):
+            if partition.serves and partition.element is None and not partition.room.full:
+                queues = queues_of(state, partition.key)
+                if any(state.queues[number].heap for number in queues):
+                    yield from self.packer(Plan(state, partition, queues, self._memory))
 
     def _grant(self, state: State) -> Iterator[Decision]:
         if self._granting is None:

@@ -21,11 +21,12 @@ from cantle.core.elements import Element, Grant
 from cantle.core.forecast import expected_end, expected_s
 from cantle.core.holding import Holding, gang_start_cost_s
 from cantle.core.packing import find_places
-from cantle.core.partitions import Key, queues_of
+from cantle.core.partitions import queues_of
 from cantle.core.phases import UNSTARTED, Phase
 from cantle.core.plan import Plan
 from cantle.core.queues import Shape
 from cantle.core.room import shortage
+from cantle.core.roster import Key
 from cantle.core.standings import Standing
 from cantle.core.state import ELEMENTS_OF, State
 from cantle.core.wants import Want

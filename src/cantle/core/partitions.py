@@ -8,9 +8,10 @@ them. What is over keeps its slots until the last of its attempts has left.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from cantle.core.room import Room
+from cantle.core.roster import ALL, Key
 from cantle.core.standings import OVER, Standing, Turn, following
 from cantle.errors import CantleBug
 from cantle.model import records as r
@@ -19,11 +20,6 @@ from cantle.model.study import PartitionWish
 
 if TYPE_CHECKING:
     from cantle.core.state import State
-
-ALL = -1
-"""In the place of a study's number: what belongs to none of them, and is there for all."""
-Key: TypeAlias = tuple[int, str]
-"""Whose a partition is, a study's or `ALL`, and its name: two studies may use one name for two partitions."""
 
 
 class Partition:
@@ -123,39 +119,6 @@ class Partition:
             room.free_memory[index] if whole else 0,
             tuple(sorted((name, n) for name, n in room.free_named[index].items() if n)) if whole else (),
         )
-
-
-class Partitions:
-    """All partitions of a run, by number; those that have slots or may get some; and the living ones by owner and name."""
-
-    __slots__ = ("all", "by_name", "failures", "living", "requests", "withheld")
-
-    def __init__(self) -> None:
-        self.all: list[Partition] = []
-        self.living: dict[int, Partition] = {}
-        """Those that are not over, or still have slots."""
-        self.by_name: dict[Key, Partition] = {}
-        """Those that are not over."""
-        self.requests: dict[Key, r.ElementsAsked] = {}
-        """Who wants elements of slices, by his name; one who wants nothing more stays known, without a want."""
-        self.withheld: dict[Key, str] = {}
-        """Names that somebody took away by draining or canceling, and how: nobody but a person makes those again."""
-        self.failures: dict[Key, int] = {}
-        """How often in a row a partition of that name failed before any task of it was done."""
-
-    def asked_for(self, study: int, name: str) -> Partition | None:
-        """The living partition that somebody means who asks for a study: its own, else one that is there for all.
-
-        Who asks for no study in particular means the one that is there for all, else the only one of that name.
-        """
-        own = self.by_name.get((study, name))
-        if own is not None:
-            return own
-        if study == ALL:
-            named = [partition for partition in self.by_name.values() if partition.name == name]
-            return named[0] if len(named) == 1 else None
-        shared = self.by_name.get((ALL, name))
-        return shared if shared is not None and shared.is_seen_by(study) else None
 
 
 def key_of(state: State, study: int, name: str) -> Key:

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heapreplace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from cantle.core.partitions import Partition
 from cantle.core.queues import ReadyQueue
 from cantle.core.room import Room
 from cantle.core.state import State
 from cantle.model.records import Decision, Launch
 from cantle.model.resources import Place
+
+if TYPE_CHECKING:
+    from cantle.core.partitions import Partition
 
 
 class Plan:

@@ -14,12 +14,11 @@ from typing import Any, ClassVar, Literal
 from msgspec import structs
 
 from cantle.core.observed import Observed
-from cantle.core.partitions import RULES as PARTITION_RULES
-from cantle.core.partitions import Partitions, conductor_gone, let_go, node_lost
 from cantle.core.phases import ACTIVE, FINAL, OVER, UNSTARTED, UNSUCCESSFUL, Cause, Phase, following
 from cantle.core.queues import ReadyQueue, Shape
 from cantle.core.ranks import b_levels
 from cantle.core.room import Room
+from cantle.core.roster import Partitions
 from cantle.errors import CantleBug
 from cantle.model import records as r
 from cantle.model.resources import Node
@@ -197,7 +196,8 @@ class State:
         """Fold one record into the state. Late messages about old attempts change nothing but the time."""
         if record.time > self.now:
             self.now = record.time
-        self._RULES[type(record)](self, record)
+        rule = self._RULES.get(type(record)) or _partition_rule(type(record))
+        rule(self, record)
 
     # Rules: the run
 
@@ -217,7 +217,10 @@ class State:
         for task in list(self.running):
             self._leave(task)
             self._send_back(task)
-        conductor_gone(self, record.partitions)
+        if record.partitions or self.partitions.all:
+            from cantle.core.partitions import conductor_gone
+
+            conductor_gone(self, record.partitions)
         for index in range(len(self.room.nodes)):
             self.room.lose(index)
         if record.retry:
@@ -422,7 +425,10 @@ class State:
             launch = self.running[task]
             self._leave(task)
             self._judge(task, r.TaskEnded(record.time, task, launch.attempt, outcome, detail=record.reason))
-        node_lost(self, record.node, record.reason)
+        if self.partitions.living:
+            from cantle.core.partitions import node_lost
+
+            node_lost(self, record.node, record.reason)
         self.room.lose(record.node)
         self.feasibility_version += 1
         self.version += 1
@@ -555,6 +561,8 @@ class State:
         partition = self.partitions.all[number]
         partition.running.pop(task, None)
         if not partition.running:
+            from cantle.core.partitions import let_go
+
             partition.idle_since = self.now
             let_go(self, partition)
 
@@ -786,5 +794,12 @@ class State:
         r.TaskEnded: _task_ended,
         r.Stop: _stop,
         r.Refuse: _refuse,
-        **PARTITION_RULES,
     }
+
+
+def _partition_rule(kind: type[r.AnyRecord]) -> Callable[[State, Any], None]:
+    """The rule of a record about partitions; with the first of them all are loaded. KeyError for what is no record."""
+    from cantle.core.partitions import RULES
+
+    State._RULES.update(RULES)
+    return RULES[kind]
