@@ -12,10 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cantle.model.study import Command
 from cantle.runner import gpus, processes
 from cantle.runner.channel import DescriptorChannel
 from cantle.runner.frames import Frames, encode, frame
-from cantle.runner.messages import Ended, Started, Up
+from cantle.runner.keeper import Keeper
+from cantle.runner.messages import Ended, Setup, Start, Started, Up
 from cantle.runner.packed import Writers
 from cantle.runner.wording import how_it_ended, last_lines, why_not_started
 
@@ -190,3 +192,24 @@ def test_without_the_kernels_list_the_children_are_found_as_well(monkeypatch: py
     finally:
         process.kill()
         process.wait()
+
+
+def test_what_the_conductor_did_not_take_at_once_is_sent_also_when_there_is_nothing_new_to_tell(tmp_path: Path) -> None:
+    read_fd, write_fd = os.pipe()
+    quiet_fd, other_fd = os.pipe()
+    channel = DescriptorChannel(quiet_fd, write_fd)
+    keeper = Keeper(channel, Setup(str(tmp_path), {}))
+    missing = 3000
+    for task in range(missing):
+        keeper.obey(Start((task, 1), Command(argv=("/no/such/program",) * 9), ""))  # each is told to be unstartable
+    frames: Frames[Up] = Frames(Up)
+    keeper.push()
+    assert channel.backlog
+    while missing:
+        told = frames.feed(os.read(read_fd, 1 << 16))
+        missing -= len(told)
+        keeper.push()
+    assert not channel.backlog
+    for fd in (read_fd, other_fd):
+        os.close(fd)
+    channel.close()
