@@ -212,6 +212,13 @@ def test_after_a_failure_what_stands_in_line_does_not_run(tmp_path: Path) -> Non
     assert len((tmp_path / "ran").read_text().split()) < 8
 
 
+def test_a_failure_with_thousands_in_line_is_told_although_the_news_fill_the_channel(tmp_path: Path) -> None:
+    with nodes(tmp_path) as r:
+        r.launch(0, shell("exit $(($CANTLE_STREAM == 5))"), on=on(0, 1), streams=Streams(4000))
+        end = r.ended(0)
+    assert (end.outcome, end.exit_code) == ("failed", 1)
+
+
 def test_a_stream_that_cannot_be_started_ends_all_of_them(tmp_path: Path) -> None:
     (tmp_path / "out/task.2.out").mkdir(parents=True)
     sleep = a_long_sleep(3102)

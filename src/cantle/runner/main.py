@@ -65,6 +65,8 @@ def _turn(keeper: Keeper, channel: DescriptorChannel, frames: Frames[Down], wake
     waiting_to_write = False
     while True:
         try:
+            if waiting_to_write:  # perhaps nothing more is to be told that would take it along
+                channel.send(b"")
             keeper.push()
         except (BrokenPipeError, ConnectionError):
             _hear_the_rest(keeper, channel, frames)
