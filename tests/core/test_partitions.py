@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from builders import Story, job, node, nodes
-from cantle.core.decide import why_never_as
+from cantle.core.decide import Decider, why_never_as
 from cantle.core.explain import explain
 from cantle.core.partitions import Partition
 from cantle.core.standings import OVER, TABLE, Standing, Turn, following
@@ -602,6 +602,15 @@ def test_elements_of_slices_are_not_resized_by_hand() -> None:
     story.resize(element.name, 4)
     story.settles()
     assert element.width == 2
+
+
+def test_a_moldable_task_begins_narrower_when_a_partition_has_the_nodes_that_it_would_like() -> None:
+    story = Carved(job("t", widths=(1, 3), estimate_s=9), on=nodes(3))
+    story.decider = Decider()
+    story.state.apply(PartitionAsked(story.state.now, PartitionWish("mine", 1), by="me"))
+    story.settles()
+    assert len(story.launch_of("t").on) in (1, 3)
+    assert story.state.running
 
 
 class TheCarving(RuleBasedStateMachine):

@@ -554,7 +554,7 @@ class State:
         row = self.tasks[task]
         step = self.steps[row.step]
         seen = self.observed.get(self.study_of_step[row.step])
-        if seen is not None and step.widths:
+        if seen is not None and step.widths and width:  # unknown where a journal had a gap
             seen.took(step, row, width, self.ended_at[task] - self.launched_at[task])
 
     def _leave_partition(self, task: int, number: int) -> None:

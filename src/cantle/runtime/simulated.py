@@ -117,8 +117,8 @@ class SimulatedWorld:
         heap = self._heap
         if not heap:
             raise CantleBug(
-                f"the simulation ran dry at {self.state.now:.1f} s with {self.state.totals} tasks by phase: "
-                "nothing runs, nothing is to come, and yet not all is over"
+                f"the simulation ran dry at {self.state.now:.1f} s with {self.state.totals} tasks by phase: nothing runs, "
+                f"nothing is to come, and yet not all is over. {self._why_the_first_waits()}"
             )
         time, _, event = heappop(heap)
         events = [event]
@@ -143,6 +143,13 @@ class SimulatedWorld:
             self.put(PartitionStarted(decision.time + self.agent_s, decision.partition))
         elif type(decision) is ClosePartition:
             self.put(PartitionEnded(decision.time, decision.partition))
+
+    def _why_the_first_waits(self) -> str:
+        from cantle.core.explain import explain
+        from cantle.core.phases import Phase
+
+        ready = [task for task, phase in enumerate(self.state.phases) if phase == Phase.READY]
+        return " ".join(explain(self.state, ready[0])) if ready else ""
 
     def wake_at(self, time: float) -> None:
         """Let time pass as an event then."""

@@ -32,6 +32,21 @@ def pack(plan: Plan, places_for: PlacesFor) -> Iterator[Decision]:
         yield from _all_of_one_study(plan, found, places_for)
     elif heads:
         yield from _among_others(plan, books, places_for)
+    if heads and not plan.state.running:
+        yield from _whatever_fits(plan, books, places_for)
+
+
+def _whatever_fits(plan: Plan, books: dict[int, Books], places_for: PlacesFor) -> Iterator[Decision]:
+    """Nothing was begun, since all wait for more nodes, and nothing runs that could give any back: one begins narrower."""
+    for queue in plan.by_urgency():
+        needs, task = queue.shape.needs, queue.heap[0][1]
+        for width in reversed(queue.shape.widths or (needs.nodes,)):
+            places = places_for(plan.room, on(needs, width)) if plan.may_launch(queue) else None
+            if places is not None:
+                yield plan.launch(task, places, f"on {width}: nothing else runs, and more nodes are not to be had")
+                if queue.shape.study in books:
+                    books[queue.shape.study].settle(plan.state, [task])
+                return
 
 
 def _books(plan: Plan) -> dict[int, Books]:
