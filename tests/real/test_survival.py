@@ -248,10 +248,11 @@ def test_resume_counts_its_own_beginnings(tmp_path: Path) -> None:
 
 def test_requests_for_what_does_not_exist_are_told_and_change_nothing(tmp_path: Path) -> None:
     from cantle.model.records import CancelAsked
+    from cantle.store.layout import Layout
     from cantle.store.requests import ask
 
     conductor = start("map", "sleep 2 # {}", "--range", "1-1", "-o", "out", cwd=tmp_path)
-    wait_until(lambda: processes_with("sleep\x002"))
+    wait_until(lambda: Layout(tmp_path / "out").exists())
     ask(tmp_path / "out", CancelAsked(0.0, [99]))
     told = conductor.communicate(timeout=20)[0].decode()
     assert conductor.returncode == 0, told
