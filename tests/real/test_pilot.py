@@ -128,7 +128,7 @@ def test_two_studies_run_side_by_side_each_in_its_own_directory_and_environment(
     here.does("wait", "b", timeout=30)
     for name, who in (("a", "anna"), ("b", "bert")):
         directory = here.place / name
-        assert here.does("logs", name, "work_N.1") == f"{who}\n{directory}/work/N.1\n"
+        assert here.does("logs", name, "work_N.1") == f"{who}\n{directory / 'work' / 'N.1'}\n"
         assert "done" in here.does("status", name)
         assert "work_N.1" in (directory / "status.csv").read_text()
         assert "is done, in attempt 1" in here.does("explain", name, "work_N.1")

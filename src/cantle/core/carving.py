@@ -158,7 +158,7 @@ def _why_no_elements(state: State, wish: PartitionWish, shape: Shape) -> str:
     there = {each.width for each in slicings[0].slices}
     wanted = {width for choice in choices_of(wish.elements) for width, _ in choice.widths}
     if wanted & there:
-        from cantle.core.granting import why_never_in_slices
+        from cantle.core.holdable import why_never_in_slices
 
         return why_never_in_slices(state, shape, slicings[0], wanted)
     return f"its partition {wish.name} wants {wish.elements}; the slices have elements of {sorted(there)} nodes"

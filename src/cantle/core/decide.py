@@ -140,7 +140,7 @@ def why_never_as(state: State, shape: Shape) -> str:
     if not shape.partition:
         slicing = state.studies[shape.study].added.slicing
         if slicing is not None and state.is_sliced(shape):
-            from cantle.core.granting import why_never_in_slices
+            from cantle.core.holdable import why_never_in_slices
 
             return why_never_in_slices(state, shape, slicing)
         return why_never(state, shape.needs)

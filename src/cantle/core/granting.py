@@ -8,7 +8,7 @@ and is made anew from it when it is lost.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import zip_longest
 from typing import Any
@@ -19,6 +19,7 @@ from cantle.core.broker import Broker
 from cantle.core.carving import is_wanted
 from cantle.core.elements import Element, Grant
 from cantle.core.forecast import expected_end, expected_s
+from cantle.core.holdable import share_of
 from cantle.core.holding import Holding, gang_start_cost_s
 from cantle.core.packing import find_places
 from cantle.core.partitions import queues_of
@@ -39,9 +40,9 @@ from cantle.model.records import (
     OpenPartition,
     RequestPartition,
 )
-from cantle.model.resources import Needs, Node, Slots, count, indexes, lowest_bits, mask_to_list
-from cantle.model.slicing import choices_of, combination, named
-from cantle.model.study import PartitionWish, Slice, Slicing
+from cantle.model.resources import Needs, Slots, count, indexes, lowest_bits, mask_to_list
+from cantle.model.slicing import choices_of, combination
+from cantle.model.study import PartitionWish, Slicing
 
 ASKED = -2
 """The broker's jobs are the studies, by number, and from here downwards those who asked from outside."""
@@ -448,54 +449,6 @@ class _Sliced:
         return min(at_most, found + sum(n == state.blockers[child] for child, n in open_parents.items()))
 
 
-def why_never_in_slices(state: State, shape: Shape, slicing: Slicing, held: Container[int] | None = None) -> str:
-    """Why tasks of this shape can never run in an element, "" when they can. `held`: in those of these widths alone."""
-    needs = shape.needs
-    allowed = shape.widths or (needs.nodes,)
-    slices = [each for each in slicing.slices if held is None or each.width in held]
-    widths = sorted({each.width for each in slices}, reverse=True)
-    fitting = [each for each in slices if each.width in allowed]
-    if not fitting:
-        wanted = " or ".join(map(str, allowed))
-        whose = "the slices have" if held is None else f"its partition {shape.partition} has"
-        nodes = "node" if allowed == (1,) else "nodes"
-        return f"needs {wanted} {nodes} at once; {whose} elements of {', '.join(map(str, widths))} nodes"
-    alive = [state.room.nodes[index] for index in indexes(state.room.alive)]
-    total = sum(each.copies for each in slicing.slices)
-    cap = min(slicing.max_active, total) if slicing.max_active else total
-    shortest = ""
-    for each in fitting:
-        able = [node for node in alive if 0 < (each.share or node.cores // cap) <= node.cores]
-        if len(able) < each.width:
-            shortest = _why_too_few(each, cap, len(able), len(alive))
-            continue
-        lacks = [shortage(share_of(node, each.share or node.cores // cap), needs) for node in able]
-        groups = [lacks[first : first + each.width] for first in range(0, len(able) - each.width + 1, each.width)]
-        if any(not any(group) for group in groups):
-            return ""
-        share = max((each.share or node.cores // cap) for node in able)
-        how = "as the slice says" if each.share else f"the node's cores divided by the {cap} copies that may be active"
-        shortest = f"needs {count(needs.cores, 'core')} of each node; an element of {each.width} gets {share} ({how})"
-        if needs.cores <= share:
-            lack = next(filter(None, lacks))
-            shortest = f"needs {needs}; in each element of {count(each.width, 'node')} there is one that {lack} ({how})"
-    return shortest
-
-
-def _why_too_few(each: Slice, cap: int, able: int, alive: int) -> str:
-    """Why an element of the slice finds too few nodes, when so many have its share of cores, of all that are there."""
-    what = f"needs an element of {count(each.width, 'node')}"
-    if alive < each.width:
-        return f"{what}; there are {alive}"
-    told = f"only {able} of the {alive} nodes have" if able else f"none of the {alive} nodes has"
-    if each.share:
-        return f"{what} with {count(each.share, 'core')} on each, as the slice {named(each)} says; {told} so many"
-    return (
-        f"{what}; each of the {cap} copies that may be active has 1/{cap} of a node's cores, and {told} "
-        f"{count(cap, 'core')} to share among them"
-    )
-
-
 def _takes(shape: Shape, width: int) -> bool:
     return width in (shape.widths or (shape.needs.nodes,))
 
@@ -515,14 +468,3 @@ def _slots_of(state: State, index: int, mask: int) -> Slots:
     share = share_of(state.room.nodes[index], mask.bit_count())
     gpus = lowest_bits(state.room.free_gpus[index], share.gpus) if share.gpus else 0
     return Slots(index, mask_to_list(mask), mask_to_list(gpus), share.memory_mib, share.named)
-
-
-def share_of(node: Node, cores: int) -> Node:
-    """What an element has of the node with so many of its cores."""
-    return replace(
-        node,
-        cores=cores,
-        gpus=node.gpus * cores // node.cores,
-        memory_mib=node.memory_mib * cores // node.cores,
-        named=node.named if cores == node.cores else (),
-    )

@@ -8,13 +8,10 @@ journal is closed, the journal before the lock is given back.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, time
-from types import FrameType
 from typing import Protocol
 
 import msgspec
@@ -48,6 +45,7 @@ from cantle.runtime.changing import begin_anew_with_what_holds, difference_of, n
 from cantle.runtime.inbox import SelectInbox
 from cantle.runtime.loop import run
 from cantle.runtime.real import RealWorld
+from cantle.runtime.stopping import signals_stop_the_run
 from cantle.store.journal import Journal, read
 from cantle.store.layout import Layout
 from cantle.store.lock import ConductorLock
@@ -59,7 +57,6 @@ SYNC_S = 0.02
 """Syncs are asked for at most so often: each wakes a thread. The loop turns often enough even when nothing happens."""
 TASKS_PER_RECORD = 1000
 RUNNERS_PATIENCE_S = 15.0
-SAME_SIGNAL_S = 0.3
 
 OF_PARTITIONS = (PartitionAsked, PartitionResizeAsked, PartitionDrainAsked, PartitionCancelAsked, ElementsAsked)
 """Requests that are made for a study: in a run, for its only one."""
@@ -498,31 +495,3 @@ def take_in_results(conductor: Writes, home: str) -> None:
             conductor.record(event)
     conductor.journal.wait_synced()
     clear_leftovers(home)
-
-
-@contextmanager
-def signals_stop_the_run(inbox: SelectInbox) -> Iterator[None]:
-    """Ctrl-C, TERM and a lost terminal stop the run in order; a second Ctrl-C at once, a third without asking anybody.
-
-    Signals that follow each other at once are one: a closing terminal sends several.
-    """
-    caught: list[float] = []
-
-    def stop(number: int, _frame: FrameType | None) -> None:
-        now = monotonic()
-        if caught and (number != signal.SIGINT or now - caught[-1] < SAME_SIGNAL_S):
-            return
-        caught.append(now)
-        if len(caught) > 2:
-            raise KeyboardInterrupt
-        inbox.put(StopAsked(time(), f"signal {signal.Signals(number).name}", at_once=len(caught) > 1))
-
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        numbers.append(signal.SIGHUP)
-    before = {number: signal.signal(number, stop) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -28,7 +28,6 @@ from cantle.runtime.conducting import (
     SYNC_S,
     Machine,
     concerns,
-    signals_stop_the_run,
     take_in_results,
 )
 from cantle.runtime.inbox import SelectInbox
@@ -47,6 +46,7 @@ from cantle.runtime.pilot.splitting import SplitLog
 from cantle.runtime.pilot.tenants import KeepStatus, lock_of
 from cantle.runtime.pilot.views import Views
 from cantle.runtime.real import RealWorld
+from cantle.runtime.stopping import signals_stop_the_run
 from cantle.runtime.unheeded import unheeded
 from cantle.store.journal import Journal
 from cantle.store.layout import Layout
