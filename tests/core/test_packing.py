@@ -147,6 +147,23 @@ def test_priority_goes_first_then_rank_then_area_then_number() -> None:
     assert story.launches() == ["wished", "long", "wide", "last", "also last"]
 
 
+def test_of_tasks_that_nobody_estimated_the_sort_with_the_longest_so_far_goes_first() -> None:
+    jobs = [job(f"n{i}") for i in range(12)] + [job(f"w{i}", nodes=2) for i in range(12)]
+    story = Story(*jobs, job("huge", nodes=3), on=nodes(4, cores=1))
+    numbers = {task.name: i for i, task in enumerate(story.state.tasks)}
+    for took, names in ((9.0, [f"n{i}" for i in range(8)]), (2.0, [f"w{i}" for i in range(8)])):
+        queue = story.state.queue_of(numbers[names[0]])
+        for _ in names:
+            queue.took(took)
+    order = [queue.shape.needs.nodes for queue in Plan(story.state).by_urgency()]
+    assert order == [3, 1, 2], "what leaves no room for its like comes first; then the one that took nine seconds"
+    for _ in range(8):
+        story.state.queue_of(numbers["w0"]).took(20.0, told_s=20.0)
+    assert [q.shape.needs.nodes for q in Plan(story.state).by_urgency()] == [3, 1, 2], (
+        "what was foretold is no surprise"
+    )
+
+
 def test_rank_counts_the_longest_chain_below_over_parents_and_after_alike() -> None:
     story = Story(
         job("alone", estimate_s=9),

@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from cantle.core.partitions import key_of
-from cantle.core.queues import ReadyQueue
+from cantle.core.queues import ReadyQueue, Urgency
 from cantle.core.room import Room
 from cantle.core.state import State
 from cantle.model.resources import Needs
@@ -57,7 +57,7 @@ class IdleWatch:
         state = self._state
         if state.stopping:
             return Idle(Reason.STOPPING, -1)
-        urgent: tuple[tuple[float, float, int, int], Idle] | None = None
+        urgent: tuple[Urgency, Idle] | None = None
         for queue in state.queues:
             if not queue.heap or (head := queue.head()) is None:
                 continue

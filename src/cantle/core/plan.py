@@ -16,7 +16,7 @@ from cantle.core.queues import ReadyQueue
 from cantle.core.room import Room
 from cantle.core.state import State
 from cantle.model.records import Decision, Launch
-from cantle.model.resources import Place
+from cantle.model.resources import Place, indexes
 
 if TYPE_CHECKING:
     from cantle.core.partitions import Partition
@@ -49,20 +49,32 @@ class Plan:
         whose head is still the same was passed over and does not come again.
         """
         heads = []
+        most = self.cores() / 2
         queues = self.state.queues
         for number in self.queues:
             queue = queues[number]
             if queue.heap and queue.head() is not None:
-                heads.append((queue.key(), number))
+                heads.append((queue.key(most), number))
         heapify(heads)
         while heads:
             key, number = heads[0]
             queue = queues[number]
             yield queue
-            if queue.head() is not None and (new := queue.key()) != key:
+            if queue.head() is not None and (new := queue.key(most)) != key:
                 heapreplace(heads, (new, number))
             else:
                 heappop(heads)
+
+    def cores(self) -> int:
+        """How many cores there are in this room, on nodes that are alive."""
+        room = self.room
+        key = ("cores", -1 if self.partition is None else self.partition.number)
+        version = (self.state.feasibility_version, room.alive)
+        known: tuple[object, int] | None = self.memory.get(key)
+        if known is None or known[0] != version:
+            known = (version, sum(room.capacity[index][0].bit_count() for index in indexes(room.alive)))
+            self.memory[key] = known
+        return known[1]
 
     def may_launch(self, queue: ReadyQueue) -> bool:
         """Whether the queue's study is below its throttle."""

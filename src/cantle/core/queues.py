@@ -8,6 +8,8 @@ stays in its queue until it comes to the head; `queued` tells which tasks stand 
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
+from math import inf
+from typing import TypeAlias
 
 import msgspec
 
@@ -27,6 +29,10 @@ BREADTH = 0.5
 Largest area first is best where all that is ready is one wave, the longest chain first where chains decide. Halfway between
 them is within half a percent of the better one in both cases.
 """
+
+
+Urgency: TypeAlias = tuple[float, float, float, int, int]
+"""What queues are compared by, the least goes first."""
 
 
 class Shape(msgspec.Struct, frozen=True, gc=False):
@@ -49,6 +55,7 @@ class ReadyQueue:
         "breadth",
         "done",
         "heap",
+        "longest_s",
         "mean_s",
         "phases",
         "queued",
@@ -69,6 +76,8 @@ class ReadyQueue:
         self.done = 0
         self.mean_s = 0.0
         """How long tasks of this shape took, the later ones weighing more; of `done` tasks."""
+        self.longest_s = 0.0
+        """How long the longest of them took that had no estimate."""
         self.slots = 0
         """How many attempts own room."""
         self.told_s = 0.0
@@ -126,6 +135,8 @@ class ReadyQueue:
         if told_s > 0:
             self.told_s += told_s
             self.took_s += seconds
+        elif seconds > self.longest_s:
+            self.longest_s = seconds
         self.done += 1
         self.mean_s += (seconds - self.mean_s) / min(self.done, 20)
 
@@ -135,10 +146,17 @@ class ReadyQueue:
             return 0
         return max(1, min(LONGEST_LINE, int(MOMENT_S / max(self.mean_s, 1e-6))))
 
-    def key(self) -> tuple[float, float, int, int]:
-        """What queues are compared by: the least goes first. Only after `head()` has found one."""
+    def key(self, most: float = inf) -> Urgency:
+        """What queues are compared by: the least goes first. Only after `head()` has found one.
+
+        Among equally urgent tasks those go first of which some took long though nobody had said so: their long ones had
+        better show while others are left to run beside them. On more than `most` cores in all one cannot run beside its
+        like, and leaves the least idle when it comes first.
+        """
         rank, task = self.heap[0]
-        return (-self.shape.priority, rank, -self.shape.needs.area, task)
+        area = self.shape.needs.area
+        tail = inf if area > most else self.longest_s if self.done >= KNOWN_AFTER else 0.0
+        return (-self.shape.priority, rank, -tail, -area, task)
 
     def ready(self) -> list[int]:
         """All ready tasks, most urgent first. Costs by tasks: for people, not for passes."""

@@ -146,7 +146,7 @@ def decides_the_end(plan: Plan, queue: ReadyQueue) -> bool:
     known: tuple[int, float] | None = plan.memory.get(key)
     version = plan.state.version
     if known is None or version >= known[0]:
-        cores = _cores(plan)
+        cores = plan.cores()
         left = _work_left(plan, queue.shape.study) / cores if cores else inf
         known = plan.memory[key] = (version + len(plan.state.running) // LOOK_AGAIN, left)
     return rank > CRITICAL * known[1]
@@ -154,17 +154,6 @@ def decides_the_end(plan: Plan, queue: ReadyQueue) -> bool:
 
 def _room_number(plan: Plan) -> int:
     return -1 if plan.partition is None else plan.partition.number
-
-
-def _cores(plan: Plan) -> int:
-    key = ("cores", _room_number(plan))
-    room = plan.room
-    known: tuple[object, int] | None = plan.memory.get(key)
-    version = (plan.state.feasibility_version, room.alive)
-    if known is None or known[0] != version:
-        known = (version, sum(room.nodes[index].cores for index in indexes(room.alive)))
-        plan.memory[key] = known
-    return known[1]
 
 
 def _work_left(plan: Plan, study: int) -> float:

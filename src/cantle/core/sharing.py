@@ -20,7 +20,7 @@ from cantle.core.forecast import expected_end, expected_s
 from cantle.core.packing import PlacesFor
 from cantle.core.phases import FINAL, OVER, Phase
 from cantle.core.plan import Plan
-from cantle.core.queues import ReadyQueue
+from cantle.core.queues import ReadyQueue, Urgency
 from cantle.core.reserving import Kept, kept_before, kept_for, let_go
 from cantle.core.state import State
 from cantle.model.records import Decision
@@ -121,11 +121,12 @@ def _pass(plan: Plan, places_for: PlacesFor, shares: Shares, choose: Choose) -> 
         yield plan.launch(task, places, "room was kept for it")
         let_go(plan)
         holder = None
-    heads: dict[int, list[tuple[tuple[float, float, int, int], int]]] = {}
+    most = plan.cores() / 2
+    heads: dict[int, list[tuple[Urgency, int]]] = {}
     for number in plan.queues:
         queue = queues[number]
         if number != holder and queue.heap and queue.head() is not None:
-            heads.setdefault(queue.shape.study, []).append((queue.key(), number))
+            heads.setdefault(queue.shape.study, []).append((queue.key(most), number))
     for mine in heads.values():
         heapify(mine)
     kept = _kept(plan, holder) if holder is not None else _kept_for_coming(plan, shares, heads)
@@ -163,7 +164,7 @@ def _pass(plan: Plan, places_for: PlacesFor, shares: Shares, choose: Choose) -> 
             if queue.head() is None:
                 heappop(mine)
             else:
-                heapreplace(mine, (queue.key(), number))
+                heapreplace(mine, (queue.key(most), number))
             if mine:
                 heappush(least, (shares.key(state, study), mine[0][0], study))
             break
