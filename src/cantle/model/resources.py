@@ -53,7 +53,8 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     `cores` counts its slots, indexed from 0. `core_ids`, when given, are the operating system's numbers of those cores in
     the same order, and tasks are bound to them; empty means logical cores without binding (more declared than exist).
     `gpu_ids` are the names by which the vendor's variable selects each GPU. `machine` is what the node stands on: several
-    nodes may share one.
+    nodes may share one. `ends_at` is when its allocation ends, in seconds as records bear them (since the epoch; in a
+    simulation since its start); 0 when no end is known.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     machine: str = ""
     core_ids: tuple[int, ...] = ()
     gpu_ids: tuple[str, ...] = ()
+    ends_at: float = 0.0
 
     def __str__(self) -> str:
         parts = [count(self.cores, "core")]
