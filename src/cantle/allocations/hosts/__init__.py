@@ -1,0 +1,1 @@
+"""Hosts that the user names, reached by ssh."""

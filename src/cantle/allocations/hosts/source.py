@@ -1,0 +1,208 @@
+"""How are runners started on hosts that the user names? By the system's own ssh, all at once, each over a session of its own.
+
+The session's standard input carries the set-up script, what is copied, and the invitation; then it stays open as the life
+line of the runner, which ends when it closes, however that comes about. One thread looks after all sessions.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from time import monotonic
+
+from cantle.allocations.fleet.source import Invitation, Report
+from cantle.allocations.hosts import script, wording
+from cantle.allocations.hosts.host import Host
+from cantle.allocations.hosts.session import Session
+from cantle.model.resources import count
+
+AT_ONCE = 64
+"""So many hosts are being connected to at a time: each costs a process that reckons with keys."""
+AGAIN_S = (1.0, 5.0, 20.0)
+"""When a host is tried again that was lost, or whose server had too many others at its door: so long after each failure."""
+MOST_REVIVALS = 5
+"""So often within an hour the runner of a host is started again."""
+_HOUR_S = 3600.0
+_TICK_S = 0.5
+_CLOSE_S = 5.0
+
+
+class _Try:
+    """A host to be started: the how-maniest try it is, when, and whether it is there for a runner that was lost."""
+
+    __slots__ = ("again", "at", "host", "number")
+
+    def __init__(self, host: Host, at: float = 0.0, number: int = 0, again: bool = False) -> None:
+        self.host = host
+        self.at = at
+        self.number = number
+        self.again = again
+
+
+class HostsSource:
+    """Starts a runner on each host. `ssh` are the words that begin ssh. `environ` is what tasks there may inherit.
+
+    `patience_s` bounds connecting, setting up and joining, in this order. A try that may be repeated is so after `again_s`.
+    Raises RequestError when what is to be copied to a host cannot be.
+    """
+
+    def __init__(
+        self,
+        hosts: Sequence[Host],
+        *,
+        ssh: Sequence[str] = ("ssh",),
+        environ: Mapping[bytes, bytes] | None = None,
+        patience_s: tuple[float, float, float] = (30.0, 300.0, 90.0),
+        again_s: Sequence[float] = AGAIN_S,
+    ) -> None:
+        self._hosts = {host.name: host for host in hosts}
+        self._files = {host.copy: script.archive(host.copy) for host in hosts}
+        self._ssh = tuple(ssh)
+        self._environ = os.environb if environ is None else environ
+        self._patience_s = patience_s
+        self._again_s = tuple(again_s)
+        self._revivals: dict[str, list[float]] = {}
+        self._asked: deque[_Try] = deque()
+        self._closing = False
+        self._wake_read, self._wake_write = -1, -1
+        self._thread: threading.Thread | None = None
+        self._invitation: Invitation | None = None
+        self._report: Report | None = None
+
+    def start(self, invitation: Invitation, report: Report) -> None:
+        """Begin to start all runners."""
+        self._invitation, self._report = invitation, report
+        report.expect(len(self._hosts))
+        self._asked.extend(_Try(host) for host in self._hosts.values())
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
+        self._thread = threading.Thread(target=self._live, name="hosts", daemon=True)
+        self._thread.start()
+
+    def lost(self, name: str) -> None:
+        """The runner of this host is gone: start another one, if that does not go on and on."""
+        host = self._hosts.get(name)
+        if host is None or self._report is None or self._closing:
+            return
+        now = monotonic()
+        lately = self._revivals[name] = [t for t in self._revivals.get(name, ()) if now - t < _HOUR_S]
+        if len(lately) >= MOST_REVIVALS:
+            self._report.note(
+                f"{name} was started {count(MOST_REVIVALS, 'time')} again within an hour, and is not any more"
+            )
+            return
+        lately.append(now)
+        self._report.expect(1)
+        self._asked.append(_Try(host, again=True))
+        self._wake()
+
+    def close(self) -> None:
+        """Let go of all life lines, and wait a little for the sessions to end."""
+        self._closing = True
+        if self._thread is not None:
+            self._wake()
+            self._thread.join(_CLOSE_S + 5)
+            self._thread = None
+            for fd in (self._wake_read, self._wake_write):
+                os.close(fd)
+
+    def _wake(self) -> None:
+        try:
+            os.write(self._wake_write, b"x")
+        except OSError:  # full: it will wake anyway
+            pass
+
+    # All below runs in the thread.
+
+    def _live(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._wake_read, selectors.EVENT_READ)
+            sessions: dict[Session, _Try] = {}
+            waiting: deque[_Try] = deque()
+            while not self._closing:
+                while self._asked:
+                    waiting.append(self._asked.popleft())
+                self._begin_some(waiting, sessions, selector)
+                for key, _ in selector.select(_TICK_S if sessions or waiting else None):
+                    if key.data is None:
+                        os.read(self._wake_read, 4096)
+                    else:
+                        key.data.serve(key.fd)
+                now = monotonic()
+                for session in [session for session in sessions if session.is_over(now)]:
+                    tried = sessions.pop(session)
+                    session.close()
+                    if again := self._end(tried, session.end()):
+                        waiting.append(again)
+            self._end_all(list(sessions))
+
+    def _begin_some(
+        self, waiting: deque[_Try], sessions: dict[Session, _Try], selector: selectors.BaseSelector
+    ) -> None:
+        connecting = sum(session.phase == "connecting" for session in sessions)
+        now = monotonic()
+        for _ in range(len(waiting)):
+            tried = waiting.popleft()
+            if connecting >= AT_ONCE or tried.at > now:
+                waiting.append(tried)
+                continue
+            try:
+                sessions[self._begin(tried.host, selector)] = tried
+                connecting += 1
+            except OSError as problem:
+                assert self._report is not None
+                what = f"no process could be started for it here: {problem.strerror or problem}"
+                self._report.failed(1, f"{tried.host.name}: {what}")
+
+    def _begin(self, host: Host, selector: selectors.BaseSelector) -> Session:
+        assert self._invitation is not None
+        command = self._invitation.command(*host.options(), stdin=True)
+        files = self._files[host.copy]
+        parts = [(part,) for part in script.script_for(host, command, self._invitation.python, self._environ, files)]
+        words = (
+            [*self._ssh, *ssh_options(), "--", host.address, "exec /bin/sh -s"] if host.address else ["/bin/sh", "-s"]
+        )
+        return Session(words, [*parts, (files, self._invitation.content)], self._patience_s, selector)
+
+    def _end(self, tried: _Try, end: wording.End) -> _Try | None:
+        """A session is over. Another try, if that may help; otherwise it is told, unless the conductor knows."""
+        assert self._report is not None
+        if end.phase == "joined":
+            return None
+        may_pass = wording.is_passing(end) or (tried.again and end.phase == "connecting")
+        if may_pass and tried.number < len(self._again_s) and not self._closing:
+            return _Try(tried.host, monotonic() + self._again_s[tried.number], tried.number + 1, tried.again)
+        self._report.failed(1, wording.why(tried.host, end))
+        return None
+
+    def _end_all(self, sessions: list[Session]) -> None:
+        """Close all life lines; a session whose runner has not ended after a while is left to its own bounds."""
+        for session in sessions:
+            session.hang_up()
+        until = monotonic() + _CLOSE_S
+        for session in sessions:
+            session.wait(until - monotonic())
+            session.close()
+
+
+def ssh_options() -> list[str]:
+    """No questions, no terminal, no tunnels of the user's, and a dead host is noticed; all else is as the user has it.
+
+    A session of the user's that others may share is used, but none is opened: nobody else's must hang on ours.
+    """
+    words = ["-T", "-x"]
+    for option in (
+        "BatchMode=yes",
+        "ConnectTimeout=15",
+        "ServerAliveInterval=10",
+        "ServerAliveCountMax=3",
+        "ClearAllForwardings=yes",
+        "ControlMaster=no",
+        "ControlPersist=no",
+    ):
+        words += ["-o", option]
+    return words
