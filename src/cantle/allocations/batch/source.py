@@ -1,0 +1,281 @@
+"""How do the nodes of a job get their runners? The batch system's own starter brings them up, and is watched while it does.
+
+One thread looks after all starters. A starter that has brought nobody up after some seconds is told of, with what it said
+and what that means; one that ends, or takes far too long, has failed for those of its hosts that have not joined.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from .job import Host, Job, Start, System
+from .stale import cleaned
+from .systems import short
+
+if TYPE_CHECKING:
+    from cantle.allocations.fleet.source import Invitation, Report
+
+TOLD_S = 15.0
+"""After so long without its runners a starter is told of."""
+BOUND_S = 180.0
+"""After so long those of its hosts that have not joined are given up."""
+JOINED = "@cantle joined"
+"""A runner says so, on a line of its own, when its conductor has let it in."""
+_LINES = 12
+_LEAVE_S = 4.0
+_AGAIN = 3
+"""So often within an hour a host that was lost gets another runner."""
+_HOUR_S = 3600.0
+
+
+class BatchSource:
+    """Runners on these hosts of a job.
+
+    `ends_at` says when the job ends, in seconds since the epoch, 0 when nobody knows; it may take a while, and is called in a
+    thread. `options` are further ones of `cantle runner`, for all.
+    """
+
+    def __init__(
+        self,
+        system: System,
+        job: Job,
+        hosts: Sequence[Host],
+        environ: Mapping[str, str],
+        ends_at: Callable[[], float] = lambda: 0.0,
+        options: Sequence[str] = (),
+        *,
+        told_s: float = TOLD_S,
+        bound_s: float = BOUND_S,
+    ) -> None:
+        self._system = system
+        self._job = job
+        self._hosts = tuple(hosts)
+        self._environ = dict(environ)
+        self._ends_at = ends_at
+        self._options = tuple(options)
+        self._told_s = told_s
+        self._bound_s = bound_s
+        self._lately: dict[str, list[float]] = {}
+        """When which host was started again, in the last hour."""
+        self._wanted: deque[tuple[Host, ...]] = deque()
+        """What the thread shall start next."""
+        self._starters: list[_Starter] = []
+        self._closing = False
+        self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._thread: threading.Thread | None = None
+
+    def start(self, invitation: Invitation, report: Report) -> None:
+        """Begin to start all."""
+        self._invitation = invitation
+        self._report = report
+        report.expect(len(self._hosts))
+        self._wanted.append(self._hosts)
+        self._thread = threading.Thread(target=self._live, name="batch", daemon=True)
+        self._thread.start()
+
+    def lost(self, name: str) -> None:
+        """Start another runner on that host, unless that has been done too often: the node may well be alive."""
+        host = next((host for host in self._hosts if short(host.name) == short(name)), None)
+        if host is None or self._closing or self._thread is None:
+            return
+        now = monotonic()
+        lately = self._lately[host.name] = [t for t in self._lately.get(host.name, ()) if now - t < _HOUR_S]
+        if len(lately) >= _AGAIN:
+            self._report.note(f"{host.name} lost its runner {_AGAIN + 1} times within an hour: it gets no more")
+            return
+        lately.append(now)
+        self._report.expect(1)
+        self._wanted.append((host,))
+        self._awake()
+
+    def close(self) -> None:
+        """Runners have been told to leave, and starters end with them; those that do not are ended."""
+        self._closing = True
+        if self._thread is not None:
+            self._awake()
+            self._thread.join(2 * _LEAVE_S + 1)
+
+    def _awake(self) -> None:
+        try:
+            os.write(self._wake[1], b"\0")
+        except OSError:  # full of them
+            pass
+
+    # All below runs in the thread.
+
+    def _live(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._wake[0], selectors.EVENT_READ, None)
+            ends_at = self._ends_at()
+            until = ("--until", f"{ends_at:.0f}") if ends_at else ()
+            while not self._closing:
+                while self._wanted and not self._closing:
+                    self._begin(self._wanted.popleft(), until, selector)
+                waiting = any(starter.waits for starter in self._starters)
+                for key, _ in selector.select(0.5 if waiting else None):
+                    self._heed(key.data, selector)
+                for starter in [each for each in self._starters if each.waits]:
+                    self._look_after(starter)
+            self._end_all()
+
+    def _begin(self, hosts: Sequence[Host], until: tuple[str, ...], selector: selectors.BaseSelector) -> None:
+        def invite(options: Sequence[str]) -> list[str]:
+            return self._invitation.command(*options, *until, *self._options)
+
+        for start in self._system.starts(hosts, self._job, invite, self._environ):
+            if self._closing:
+                return
+            try:
+                starter = _Starter(start, cleaned(self._environ))
+            except OSError as error:
+                names = _listed(start.hosts)
+                self._report.failed(
+                    len(start.hosts), f"no runner on {names}: {start.words[0]}: {error.strerror or error}"
+                )
+                continue
+            self._starters.append(starter)
+            selector.register(starter.output, selectors.EVENT_READ, starter)
+            selector.register(starter.end, selectors.EVENT_READ, starter)
+
+    def _heed(self, starter: _Starter | None, selector: selectors.BaseSelector) -> None:
+        if starter is None:
+            try:
+                while os.read(self._wake[0], 4096):
+                    pass
+            except BlockingIOError:
+                pass
+            return
+        if not starter.hear():
+            return
+        for fd in (starter.output, starter.end):
+            selector.unregister(fd)
+
+    def _look_after(self, starter: _Starter) -> None:
+        """Tell of what takes long; give up what takes too long, or has ended before all had joined."""
+        missing = starter.missing
+        if not missing:
+            starter.waits = False
+            return
+        now = monotonic()
+        program = starter.start.words[0]
+        if starter.ended:
+            how = f"exit status {starter.code}" if starter.code >= 0 else signal.Signals(-starter.code).name
+            self._report.failed(missing, f"{_none(starter)}: {program} ended ({how}){self._said(starter)}")
+            starter.waits = False
+        elif now - starter.begun > self._bound_s:
+            self._report.failed(missing, f"{_none(starter)} after {self._bound_s:.0f} s{self._said(starter)}")
+            starter.waits = False
+            if missing == len(starter.start.hosts):
+                starter.signal(signal.SIGTERM)
+        elif now - starter.begun > self._told_s and not starter.told:
+            starter.told = True
+            self._report.note(
+                f"{_none(starter)} after {self._told_s:.0f} s; {program} goes on trying{self._said(starter)}"
+            )
+
+    def _said(self, starter: _Starter) -> str:
+        """What a starter said, and what that means; a sentence's continuation."""
+        text = "\n".join(starter.said)
+        meanings = [meaning for piece, meaning in self._system.sayings if piece.lower() in text.lower()]
+        quoted = "".join(f"\n    {line}" for line in starter.said)
+        if not quoted:
+            return "; it said nothing"
+        return f". {meanings[0].capitalize() if meanings else 'It said'}:{quoted}"
+
+    def _end_all(self) -> None:
+        for patience_s, number in ((_LEAVE_S, signal.SIGTERM), (_LEAVE_S, signal.SIGKILL)):
+            until = monotonic() + patience_s
+            for starter in self._starters:
+                starter.wait(max(0.0, until - monotonic()))
+            for starter in self._starters:
+                starter.signal(number)
+        for starter in self._starters:
+            starter.wait(1.0)
+
+
+class _Starter:
+    """One process of the system's starter. Raises OSError when it cannot be started."""
+
+    def __init__(self, start: Start, env: dict[str, str]) -> None:
+        self.start = start
+        self.said: deque[str] = deque(maxlen=_LINES)
+        self.waits = True
+        self.told = False
+        self.ended = False
+        self.code = 0
+        self.missing = len(start.hosts)
+        self._rest = b""
+        self._process = subprocess.Popen(
+            start.words,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C is the conductor's to heed
+        )
+        assert self._process.stdout is not None
+        self.output = self._process.stdout.fileno()
+        os.set_blocking(self.output, False)
+        self.end = os.pidfd_open(self._process.pid)
+        self.begun = monotonic()
+
+    def hear(self) -> bool:
+        """Take in what it says. True once it has ended."""
+        while True:
+            try:
+                data = os.read(self.output, 65536)
+            except BlockingIOError:
+                break
+            if not data:
+                break
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            self._keep(lines)
+        code = self._process.poll()
+        if code is None:
+            return False
+        self._keep([self._rest])
+        self.code, self.ended = code, True
+        return True
+
+    def signal(self, number: int) -> None:
+        """Signal it and what it has started here, if it is still there."""
+        if self._process.poll() is None:
+            try:
+                os.killpg(self._process.pid, number)
+            except OSError:
+                pass
+
+    def wait(self, seconds: float) -> None:
+        """Wait for its end, so long at most."""
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            pass
+
+    def _keep(self, lines: Sequence[bytes]) -> None:
+        for line in lines:
+            text = line.decode(errors="replace").strip()
+            if JOINED in text:
+                self.missing = max(0, self.missing - 1)
+            elif text:
+                self.said.append(text)
+
+
+def _none(starter: _Starter) -> str:
+    hosts = starter.start.hosts
+    if starter.missing == len(hosts):
+        return f"no runner on {_listed(hosts)}"
+    return f"{starter.missing} of the {len(hosts)} runners on {_listed(hosts)} are missing"
+
+
+def _listed(hosts: Sequence[Host]) -> str:
+    names = [host.name for host in hosts[:4]]
+    return ", ".join(names) + (f" and {len(hosts) - 4:,} more" if len(hosts) > 4 else "")
