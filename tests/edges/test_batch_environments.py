@@ -71,7 +71,7 @@ def test_a_compressed_list_of_hosts_is_expanded_without_any_client(text: str, ho
 
 @pytest.mark.parametrize("text", ["node[1-3", "node]1[", "node[3-1]", "node[a-c]", "node[[1]]", "n[0-99999999]"])
 def test_what_is_no_list_of_hosts_is_told_with_the_word(text: str) -> None:
-    with pytest.raises(ValueError, match="node|n\\["):
+    with pytest.raises(ValueError, match=r"node|n\["):
         expand(text)
 
 
@@ -178,9 +178,20 @@ def test_o40_what_would_mislead_an_inner_start_is_gone_and_the_job_is_still_know
     assert environ["SLURM_SUBMIT_DIR"] == "/data"
     assert environ["HOME"] == "/h"
     for name in (
-        "SLURM_MEM_PER_CPU SLURM_CPUS_PER_TASK SRUN_CPUS_PER_TASK SLURM_TRES_PER_TASK SLURM_NTASKS SLURM_NTASKS_PER_NODE "
-        "SLURM_PROCID SLURM_STEP_ID SLURM_STEP_NODELIST SLURM_LOCALID SLURM_GTIDS SLURM_JOB_GPUS SLURM_CPUS_ON_NODE"
-    ).split():
+        "SLURM_MEM_PER_CPU",
+        "SLURM_CPUS_PER_TASK",
+        "SRUN_CPUS_PER_TASK",
+        "SLURM_TRES_PER_TASK",
+        "SLURM_NTASKS",
+        "SLURM_NTASKS_PER_NODE",
+        "SLURM_PROCID",
+        "SLURM_STEP_ID",
+        "SLURM_STEP_NODELIST",
+        "SLURM_LOCALID",
+        "SLURM_GTIDS",
+        "SLURM_JOB_GPUS",
+        "SLURM_CPUS_ON_NODE",
+    ):
         assert name not in environ, name
 
 
@@ -318,8 +329,8 @@ def test_flux_is_asked_for_the_hosts_of_the_innermost_instance() -> None:
 
 
 def test_an_environment_that_contradicts_itself_is_told_with_the_system(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="job of Flux, but FLUX_URI is set"):
+    with pytest.raises(ValueError, match=r"job of Flux, but FLUX_URI is set"):
         job_of({"FLUX_URI": "local:///gone"}, answering())
-    with pytest.raises(ValueError, match="job of PBS, but PBS_NODEFILE .* cannot be read"):
+    with pytest.raises(ValueError, match=r"job of PBS, but PBS_NODEFILE .* cannot be read"):
         job_of({"PBS_JOBID": "1", "PBS_NODEFILE": str(tmp_path / "none")}, answering())
     assert job_of({"HOME": "/h"}, deaf) is None

@@ -69,7 +69,7 @@ class BatchSource:
         """What the thread shall start next."""
         self._starters: list[_Starter] = []
         self._closing = False
-        self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._wake: tuple[int, int] = (-1, -1)
         self._thread: threading.Thread | None = None
 
     def start(self, invitation: Invitation, report: Report) -> None:
@@ -78,6 +78,7 @@ class BatchSource:
         self._report = report
         report.expect(len(self._hosts))
         self._wanted.append(self._hosts)
+        self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._thread = threading.Thread(target=self._live, name="batch", daemon=True)
         self._thread.start()
 
@@ -101,7 +102,10 @@ class BatchSource:
         self._closing = True
         if self._thread is not None:
             self._awake()
-            self._thread.join(2 * _LEAVE_S + 1)
+            self._thread.join(2 * _LEAVE_S + 2)
+            self._thread = None
+            for fd in self._wake:
+                os.close(fd)
 
     def _awake(self) -> None:
         try:
@@ -153,10 +157,11 @@ class BatchSource:
             except BlockingIOError:
                 pass
             return
-        if not starter.hear():
+        if starter.ended or not starter.hear():  # its output and its end may come in one go
             return
         for fd in (starter.output, starter.end):
             selector.unregister(fd)
+        starter.forget()
 
     def _look_after(self, starter: _Starter) -> None:
         """Tell of what takes long; give up what takes too long, or has ended before all had joined."""
@@ -199,6 +204,8 @@ class BatchSource:
                 starter.signal(number)
         for starter in self._starters:
             starter.wait(1.0)
+            if not starter.ended:
+                starter.forget()
 
 
 class _Starter:
@@ -213,17 +220,22 @@ class _Starter:
         self.code = 0
         self.missing = len(start.hosts)
         self._rest = b""
-        self._process = subprocess.Popen(
-            start.words,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C is the conductor's to heed
-        )
-        assert self._process.stdout is not None
-        self.output = self._process.stdout.fileno()
+        self.output, theirs = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self.output, False)
+        try:
+            self._process = subprocess.Popen(
+                start.words,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=theirs,
+                stderr=theirs,
+                start_new_session=True,  # Ctrl-C is the conductor's to heed
+            )
+        except OSError:
+            os.close(self.output)
+            raise
+        finally:
+            os.close(theirs)
         self.end = os.pidfd_open(self._process.pid)
         self.begun = monotonic()
 
@@ -244,6 +256,11 @@ class _Starter:
         self._keep([self._rest])
         self.code, self.ended = code, True
         return True
+
+    def forget(self) -> None:
+        """Close what leads to it."""
+        os.close(self.output)
+        os.close(self.end)
 
     def signal(self, number: int) -> None:
         """Signal it and what it has started here, if it is still there."""
