@@ -35,6 +35,7 @@ from cantle.model.resources import Needs, Node, Slots, count, indexes, lowest_bi
 from cantle.model.slicing import choices_of
 from cantle.model.study import PartitionWish
 
+_DEPTH = 16
 MOST_FAILURES = 3
 """So often in a row a declared partition may fail before it is given up."""
 
@@ -246,10 +247,14 @@ def _targets(state: State, partition: Partition) -> list[int]:
     room = state.room
     needs = _needs(partition.wish)
     has = partition.nodes()
+    leaving = _leaving_too_soon(state, partition) if state.choosy else 0
     able = [
         index
         for index in indexes(room.alive)
-        if index not in has and shortage(room.nodes[index], needs) == "" and _is_to_be_had(state, partition, index)
+        if index not in state.drained
+        and index not in has
+        and shortage(room.nodes[index], needs) == ""
+        and _is_to_be_had(state, partition, index)
     ]
     missing = partition.width - len(has)
     if missing <= 0:
@@ -266,6 +271,7 @@ def _targets(state: State, partition: Partition) -> list[int]:
         share = _share(partition.wish, node)
         misfits = sum(shortage(share, needs) != "" for needs in wanted)
         away = node.machine not in near
+        misfits += leaving >> index & 1
         return 2 * misfits + away, node.cores - room.free_cores[index].bit_count(), index
 
     able.sort(key=key)
@@ -276,6 +282,17 @@ def _targets(state: State, partition: Partition) -> list[int]:
         bits = sum(1 << index for index in ready)
         return has + fewest_runs(bits, missing)
     return has + able[:missing]
+
+
+def _leaving_too_soon(state: State, partition: Partition) -> int:
+    """The nodes, as bits, that leave before even one of the next tasks of the partition could end there."""
+    from cantle.core.lifetimes import barred_for
+
+    found = -1
+    for number in queues_of(state, partition.key):
+        for task in state.queues[number].first(_DEPTH):
+            found &= barred_for(state, task)
+    return 0 if found == -1 else found
 
 
 def _is_to_be_had(state: State, partition: Partition, index: int) -> bool:

@@ -12,7 +12,7 @@ from cantle.core.plan import Plan, Policy
 from cantle.core.queues import Shape
 from cantle.core.room import shortage
 from cantle.core.state import State
-from cantle.model.records import Decision, Refuse, Stop
+from cantle.model.records import Decision, Launch, Refuse, Stop
 from cantle.model.resources import Needs, count
 
 if TYPE_CHECKING:
@@ -40,11 +40,14 @@ class Decider:
         self._seen_feasibility = -1
         self._memory: dict[object, Any] = {}
         self._granting: Granting | None = None
+        self._next_leave = math.inf
+        self.open_ended = False
+        """More studies may come: what cannot be done here does not end the run before its nodes end."""
 
     @property
     def wakes_at(self) -> float:
         """When there may be something to decide although nothing happens, in the records' time; infinite for never."""
-        wakes_at = math.inf if self._granting is None else self._granting.wakes_at
+        wakes_at = self._next_leave if self._granting is None else min(self._next_leave, self._granting.wakes_at)
         nearness: Nearness | None = self._memory.get("nearness")
         return wakes_at if nearness is None else min(wakes_at, nearness.wakes_at)
 
@@ -62,6 +65,11 @@ class Decider:
         plan = Plan(state, memory=self._memory)
         if "nearness" in self._memory:
             self._memory["nearness"].wakes_at = math.inf
+        if state.lifetimes is not None or state.trouble is not None:
+            from cantle.core.tending import tend
+
+            yield from tend(state, self._memory)
+            self._next_leave = math.inf if state.lifetimes is None else state.lifetimes.next_leave()
         if state.to_stop:
             yield from stop_what_shall_stop(plan)
         if state.partitions.living or any(study.added.partitions for study in state.studies):
@@ -84,6 +92,17 @@ class Decider:
             from cantle.core.carving import refuse_what_nobody_makes
 
             yield from refuse_what_nobody_makes(state)
+        if (state.drained or state.lifetimes is not None) and not (state.running or state.awaited or state.stopping):
+            yield from self._conclude(state)
+
+    def _conclude(self, state: State) -> Iterator[Decision]:
+        """Nothing runs, nothing is on its way, and nodes are drained or end: is this the end of what can be done here?"""
+        from cantle.core.tending import end_what_cannot_be_done, use_what_is_left
+
+        if state.drained and state.totals[Phase.READY]:
+            yield from use_what_is_left(state)
+        if state.lifetimes is not None:
+            yield from end_what_cannot_be_done(state, state.lifetimes, self.open_ended)
 
     def _pack_partitions(self, state: State) -> Iterator[Decision]:
         from cantle.core.partitions import queues_of
@@ -113,14 +132,21 @@ def stop_what_shall_stop(plan: Plan) -> Iterator[Decision]:
     for task, outcome in list(state.to_stop.items()):
         launch = state.running.get(task)
         if launch is not None:
-            yield Stop(state.now, task, launch.attempt, outcome, state.stopping, state.at_once)
+            why = state.stopping or _why_drained(state, launch)
+            yield Stop(state.now, task, launch.attempt, outcome, why, state.at_once)
+
+
+def _why_drained(state: State, launch: Launch) -> str:
+    """What became of a node on which the attempt runs, "" when nothing."""
+    found = [place.node for place in launch.on if place.node in state.drained] if state.drained else []
+    return f"{state.room.nodes[found[0]].name}: {state.drained[found[0]]}" if found else ""
 
 
 def refuse_what_can_never_run(plan: Plan) -> Iterator[Decision]:
     """Fail the tasks for which no node here, and none on its way, could ever have the room."""
     state = plan.state
-    if state.awaited or state.stopping:
-        return
+    if state.awaited or state.stopping or (state.lifetimes is not None and state.lifetimes.over):
+        return  # where nodes ended, what fits nowhere may fit when the run is resumed on others like them
     hopeless = {}
     for number, queue in enumerate(state.queues):
         why = "" if state.studies[queue.shape.study].over else why_never_as(state, queue.shape)

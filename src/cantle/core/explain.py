@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cantle.core.decide import why_never_as
+from cantle.core.lifetimes import barred_for, in_words, needs_s
 from cantle.core.partitions import key_of
 from cantle.core.phases import OVER, Phase
 from cantle.core.queues import Shape
@@ -66,6 +67,10 @@ def _not_started(state: State, task: int) -> list[str]:
         lines.append(_in_an_element(state, queue.shape))
     elif state.room.fitting(needs).bit_count() < needs.nodes:
         lines.append(f"It needs {needs}; {_freest(state, needs)}.")
+    elif state.choosy and (late := _too_late(state, task)):
+        lines.append(late)
+    if state.drained and len(state.drained) == state.room.alive.bit_count():
+        lines.append(f"All nodes are drained: {_drained(state)}.")
     study = state.study_of(task)
     throttle = study.limits.throttle
     if throttle and study.in_progress >= throttle:
@@ -76,6 +81,33 @@ def _not_started(state: State, task: int) -> list[str]:
     if place:
         lines.append(f"{count(place, 'task')} with the same needs {'goes' if place == 1 else 'go'} before it.")
     return lines or ["It will be started in the next moment."]
+
+
+def _too_late(state: State, task: int) -> str:
+    """That there is room, but on nodes that leave too soon, or where it could not be started; "" when that is not so."""
+    needs = state.queue_of(task).shape.needs
+    roomy = state.room.fitting(needs)
+    barred = barred_for(state, task)
+    if (roomy & ~barred).bit_count() >= needs.nodes:
+        return ""
+    shunned = roomy & state.shunned.get(task, 0)
+    if shunned:
+        names = ", ".join(state.room.nodes[index].name for index in indexes(shunned)[:_MOST_NAMES])
+        return f"It could not be started on {names}, and is tried elsewhere."
+    lifetimes = state.lifetimes
+    leaving = [index for index in indexes(roomy & barred) if lifetimes is not None and index in lifetimes.leaves]
+    if lifetimes is None or not leaving:
+        return ""
+    last = max(leaving, key=lambda index: (lifetimes.leaves[index], -index))
+    left = lifetimes.leaves[last] - state.now
+    has = f"{state.room.nodes[last].name}, which has room, has {in_words(left)} left"
+    return f"It needs {in_words(needs_s(state, task))}; {has} before it has to be empty."
+
+
+def _drained(state: State) -> str:
+    told = [f"{state.room.nodes[index].name}: {why}" for index, why in list(state.drained.items())[:_MOST_NAMES]]
+    more = len(state.drained) - len(told)
+    return "; ".join(told) + (f"; and {more} more" if more else "")
 
 
 def _in_its_partition(state: State, shape: Shape) -> str:

@@ -21,11 +21,12 @@ from cantle.core.elements import Element, Grant
 from cantle.core.forecast import expected_end, expected_s
 from cantle.core.holdable import share_of
 from cantle.core.holding import Holding, gang_start_cost_s
+from cantle.core.lifetimes import barred_for, expected_on
 from cantle.core.packing import find_places
 from cantle.core.partitions import queues_of
 from cantle.core.phases import UNSTARTED, Phase
 from cantle.core.plan import Plan
-from cantle.core.queues import Shape
+from cantle.core.queues import ReadyQueue, Shape
 from cantle.core.room import shortage
 from cantle.core.roster import Key
 from cantle.core.standings import Standing
@@ -40,12 +41,14 @@ from cantle.model.records import (
     OpenPartition,
     RequestPartition,
 )
-from cantle.model.resources import Needs, Slots, count, indexes, lowest_bits, mask_to_list
+from cantle.model.resources import Needs, Place, Slots, count, indexes, lowest_bits, mask_to_list
 from cantle.model.slicing import choices_of, combination
 from cantle.model.study import PartitionWish, Slicing
 
 ASKED = -2
 """The broker's jobs are the studies, by number, and from here downwards those who asked from outside."""
+DEPTH = 16
+"""So many tasks of a queue are looked at for one that ends before the nodes leave."""
 AGENT_S = 0.02
 """What starting an agent is taken to cost, until some have started."""
 
@@ -108,8 +111,8 @@ class _Sliced:
         self._holding: dict[int, Holding[int]] = {}
         self._running: dict[int, int] = {}
         """Attempts in each element when it was last looked at, for whom it idles now."""
-        self._wanted: dict[int, dict[Needs, None]] = {}
-        """By width, what the tasks need that are ready."""
+        self._wanted: dict[int, dict[Needs, int]] = {}
+        """By width, what the tasks need that are ready, and which nodes (bits) leave too soon for all of these."""
         self._unsuited = False
         self._room = state.room
         self._broker.ledger.cuts.suits = self._suits
@@ -215,13 +218,15 @@ class _Sliced:
             else:
                 shares.append(replace(node, cores=mask.bit_count()))
         alike = {(each.cores, each.gpus, each.memory_mib, each.named, each.kind): each for each in shares}
-        for needs in self._wanted.get(len(nodes), ()):
+        for needs, leaving in self._wanted.get(len(nodes), {}).items():
+            if leaving and any(leaving >> index & 1 for index in nodes):
+                continue
             if not any(shortage(share, needs) for share in alike.values()):
                 return True
         self._unsuited = True
         return False
 
-    def _want(self, wanted: dict[int, dict[Needs, None]]) -> None:
+    def _want(self, wanted: dict[int, dict[Needs, int]]) -> None:
         """What did not suit anybody may do so now."""
         if self._unsuited and wanted != self._wanted:
             self._unsuited = False
@@ -230,13 +235,13 @@ class _Sliced:
 
     def _say_what_is_wanted(self, state: State) -> None:
         asking = _asking(state)
-        wanted: dict[int, dict[Needs, None]] = {}
+        wanted: dict[int, dict[Needs, int]] = {}
         for job, home in list(self.jobs.items()):
             if job <= ASKED:
                 self._heed(state, job, asking[home])
                 if job in self._broker.claims:
                     for width in self._broker.claims[job].open(self._broker.ledger):
-                        wanted.setdefault(width, {})[Needs()] = None
+                        wanted.setdefault(width, {})[Needs()] = 0
                 continue
             counts: dict[int, int] = {}
             total = in_use = 0
@@ -247,8 +252,12 @@ class _Sliced:
                     continue
                 total += ready
                 for width in self._widths_for(state, queue.shape, ready):
+                    leaving = _leaving_too_soon(state, queue, width) if state.choosy else 0
+                    if leaving and (state.room.alive & ~leaving).bit_count() < width:
+                        continue
                     counts[width] = counts.get(width, 0) + ready
-                    wanted.setdefault(width, {})[queue.shape.needs] = None
+                    who = wanted.setdefault(width, {})
+                    who[queue.shape.needs] = leaving & who.get(queue.shape.needs, leaving)
             for element in self._broker.ledger.of_job(job):
                 busy = len(state.partitions.all[element.number].running)
                 counts[element.width] = counts.get(element.width, 0) + busy
@@ -363,6 +372,8 @@ class _Sliced:
             needs = needs if needs.nodes == width else replace(needs, nodes=width)
             places = find_places(partition.room, needs) if plan.may_launch(queue) else None
             task = queue.head()
+            if places is not None and state.choosy:
+                task, places = _first_in_time(plan, queue, needs)
             if places is None or task is None:
                 continue
             if width in self._holding:
@@ -451,6 +462,23 @@ class _Sliced:
 
 def _takes(shape: Shape, width: int) -> bool:
     return width in (shape.widths or (shape.needs.nodes,))
+
+
+def _leaving_too_soon(state: State, queue: ReadyQueue, width: int) -> int:
+    """The nodes, as bits, that leave before the shortest of the queue's first tasks could end on so many of them."""
+    found = -1
+    for task in queue.first(DEPTH):
+        found &= barred_for(state, task, expected_on(state, task, width))
+    return found & state.room.alive
+
+
+def _first_in_time(plan: Plan, queue: ReadyQueue, needs: Needs) -> tuple[int | None, tuple[Place, ...] | None]:
+    """The most urgent task of the queue that ends in this element before its nodes leave."""
+    for task in queue.first(DEPTH):
+        places = find_places(plan.room_for(task, expected_on(plan.state, task, needs.nodes)), needs)
+        if places is not None:
+            return task, places
+    return None, None
 
 
 def _has_ready(state: State, number: int) -> bool:

@@ -141,6 +141,21 @@ def _fault_in_launch(launch: Launch, plan: Plan) -> str:
     for place in launch.on:
         if fault := _fault_in_place(place, needs, plan.room):
             return f"it launched {name} (which needs {needs}) {fault}"
+    return _fault_in_time(launch, plan) if state.choosy else ""
+
+
+def _fault_in_time(launch: Launch, plan: Plan) -> str:
+    """How long a task takes on more nodes than it needs, the packer may know better, if it has no walltime."""
+    from cantle.core.lifetimes import barred_for
+
+    state, task = plan.state, launch.task
+    barred = barred_for(state, task, 0.0 if state.step_of(task).widths else None)
+    for place in launch.on:
+        if barred >> place.node & 1:
+            return (
+                f"it launched {state.tasks[task].name} on node {place.node}, {plan.room.nodes[place.node].name}, which leaves "
+                "before the task could end, or where it could not be started; `plan.room_for(task)` is the room without those"
+            )
     return ""
 
 
@@ -182,7 +197,7 @@ def _fault_in_place(place: Place, needs: Needs, room: Room) -> str:
 def _left_idle(plan: Plan) -> str:
     """After a whole pass: nothing runs, nothing is on its way, and yet ready tasks stay where they are, for ever."""
     state = plan.state
-    if state.running or state.awaited or state.stopping or state.partitions.living:
+    if state.running or state.awaited or state.stopping or state.partitions.living or state.choosy or state.drained:
         return ""
     waiting = [task for number in plan.queues for task in state.queues[number].ready()]
     if not waiting:

@@ -122,8 +122,13 @@ class _Taken:
                 _require(not any(nodes & bit for nodes in listed), f"node {index} is gone, but still listed")
                 continue
             cores, gpus = room.capacity[index]
-            _require(room.free_cores[index] ^ self.cores[index] == cores, f"cores of node {index}")
-            _require(room.free_gpus[index] ^ self.gpus[index] == gpus, f"GPUs of node {index}")
+            held_cores, held_gpus = room.withheld.get(index, (0, 0))
+            _require(
+                index not in room.withheld or not (room.free_cores[index] or room.free_gpus[index]),
+                f"node {index} is drained",
+            )
+            _require(room.free_cores[index] ^ held_cores ^ self.cores[index] == cores, f"cores of node {index}")
+            _require(room.free_gpus[index] ^ held_gpus ^ self.gpus[index] == gpus, f"GPUs of node {index}")
             _require(room.free_memory[index] + self.memory[index] == node.memory_mib, f"memory of node {index}")
             _require(room.free_memory[index] >= 0, f"memory of node {index} is promised twice")
             free = {name: n for name, n in room.free_named[index].items() if n}
@@ -133,7 +138,7 @@ class _Taken:
             for counted, having in ((room.by_cores, room.free_cores[index]), (room.by_gpus, room.free_gpus[index])):
                 stands = [n for n, nodes in enumerate(counted) if nodes & bit]
                 _require(stands == [having.bit_count()], f"node {index} stands under {stands}")
-            idle = not self.cores[index]
+            idle = not self.cores[index] and index not in room.withheld
             _require(bool(room.untouched & bit) == idle, f"node {index} is {'idle' if idle else 'in use'}")
 
 

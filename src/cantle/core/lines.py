@@ -14,6 +14,7 @@ from cantle.core.plan import Plan
 from cantle.core.queues import LONGEST_LINE, MOMENT_S, ReadyQueue
 from cantle.core.state import State
 from cantle.model.records import Decision
+from cantle.model.resources import Place
 
 _NEWEST = 16
 """A pass looks for successors behind so many of a shape's attempts, those whose place changed hands last."""
@@ -38,12 +39,16 @@ def let_short_tasks_stand_in_line(plan: Plan) -> Iterator[Decision]:
         if owner in state.being_stopped:
             continue
         on = state.running[owner].on
+        if state.drained and any(place.node in state.drained for place in on):
+            continue
         while standing < length:
             task = queue.head()
             if task is None or state.tasks[task].estimate_s > MOMENT_S or not plan.may_launch(queue):
                 return
             if state.step_of(task).streams:  # its processes have parts of the place each, and no line of their own
                 return
+            if state.choosy and _is_barred(state, task, on):
+                break
             yield plan.launch(task, on, "in line for a short task's place", owner)
             standing += 1
 
@@ -70,6 +75,8 @@ def let_successors_stand_in_line(plan: Plan) -> Iterator[Decision]:
                 if not plan.may_launch(queue):
                     return
                 on = state.running[owner].on
+                if state.choosy and _is_barred(state, task, on):
+                    break
                 yield plan.launch(task, on, "the only one that it waits for is short", last, state.attempts[last])
                 last = task
                 standing += 1
@@ -99,6 +106,14 @@ def _successor(state: State, queue: ReadyQueue, task: int) -> int | None:
         ):
             found = child
     return found
+
+
+def _is_barred(state: State, task: int, on: tuple[Place, ...]) -> bool:
+    """Whether it may not start there, since the node leaves too soon, or nothing more may begin on it."""
+    from cantle.core.lifetimes import barred_for
+
+    barred = barred_for(state, task)
+    return any(barred >> place.node & 1 or place.node in state.drained for place in on)
 
 
 def _could_not_be_started(state: State, task: int) -> bool:

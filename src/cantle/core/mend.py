@@ -30,6 +30,7 @@ from cantle.model.records import (
     LimitsChanged,
     PartitionFailed,
     Refuse,
+    ResumeNode,
     Revived,
     RunResumed,
     StudyChanged,
@@ -141,7 +142,9 @@ def _before_launch(state: State, launch: Launch) -> list[AnyRecord]:
     in_progress = set[int]() if ahead is None else _in_progress(state, ahead)
     proven = done, over = _proven(state, task, ahead, in_progress)
     ending = [t for t in (task, *over, *_in_the_way(state, launch)) if t in state.running and t not in done]
-    return _filled(state, launch.time, task, proven, ending, in_progress)
+    used = [place.node for place in launch.on if place.node in state.drained]
+    again = [ResumeNode(launch.time, node, MISSING) for node in used]
+    return [*again, *_filled(state, launch.time, task, proven, ending, in_progress)]
 
 
 def _filled(

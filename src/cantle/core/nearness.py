@@ -57,16 +57,23 @@ class Nearness:
 
     def choose(self, plan: Plan, queue: ReadyQueue, places_for: PlacesFor) -> tuple[int, tuple[Place, ...] | None]:
         """Which of the queue's first tasks starts where; no places when none does now."""
-        state, room, needs = plan.state, plan.room, queue.shape.needs
+        state, needs = plan.state, queue.shape.needs
         head = queue.heap[0][1]
-        anywhere = places_for(room, needs)
+        anywhere = places_for(plan.room_for(head), needs)
         if anywhere is None:
             return head, None
+        room = plan.room_for(head)
         overdue = -1
+        choosy = state.choosy
         for task in queue.first(DEPTH):
             if state.ranks[task] < AS_URGENT * state.ranks[head]:
                 break
             home = self._home(plan, task)
+            if choosy and task != head:
+                room = plan.room_for(task)
+                if (elsewhere := places_for(room, needs)) is None:
+                    continue
+                anywhere = elsewhere
             if not home:
                 return task, anywhere
             near = places_for(room.within(home), needs)
@@ -79,7 +86,7 @@ class Nearness:
             else:
                 self.wakes_at = min(self.wakes_at, until)
         if overdue >= 0:
-            return overdue, anywhere
+            return overdue, places_for(plan.room_for(overdue), needs) if choosy else anywhere
         return head, None
 
     def _home(self, plan: Plan, task: int) -> int:

@@ -63,6 +63,7 @@ def _most_urgent_first(plan: Plan, places_for: PlacesFor) -> Iterator[Decision]:
     kept: Kept | None = None
     asked = False
     near = _nearness(plan)
+    choosy = plan.state.choosy
     for queue in plan.by_urgency():
         if room.full:
             return
@@ -74,7 +75,7 @@ def _most_urgent_first(plan: Plan, places_for: PlacesFor) -> Iterator[Decision]:
             elif near is not None:
                 task, places = near.choose(plan, queue, places_for)
             else:
-                places = places_for(room, queue.shape.needs)
+                places = places_for(plan.room_for(task) if choosy else room, queue.shape.needs)
             if places is None and kept is None and queue.breadth and not asked:
                 misfit = near is None or places_for(room, queue.shape.needs) is None
                 if misfit:
@@ -84,6 +85,8 @@ def _most_urgent_first(plan: Plan, places_for: PlacesFor) -> Iterator[Decision]:
             why = "the most urgent that fits"
             if kept is not None and plan.may_launch(queue):
                 yield from _meanwhile(plan, queue, kept, places_for)
+            elif choosy and plan.may_launch(queue):
+                yield from _in_time(plan, queue, places_for)
             continue
         if kept is not None:
             kept.took(plan.state, task, places)
@@ -104,10 +107,18 @@ def _meanwhile(plan: Plan, queue: ReadyQueue, kept: Kept, places_for: PlacesFor)
     if places_for(plan.room, queue.shape.needs) is None:
         return
     for task in kept.shorter(plan.state, queue):
-        places = places_for(plan.room, queue.shape.needs) if plan.may_launch(queue) else None
+        places = places_for(plan.room_for(task), queue.shape.needs) if plan.may_launch(queue) else None
         if places is None:
             return
         yield plan.launch(task, places, "over before the room is needed that is kept for a wider task")
+
+
+def _in_time(plan: Plan, queue: ReadyQueue, places_for: PlacesFor) -> Iterator[Decision]:
+    """The next ones of a queue whose head may not start where there is room, and they may."""
+    from cantle.core.timely import others
+
+    for task, places in others(plan, queue, places_for):
+        yield plan.launch(task, places, "the most urgent that ends before the node does")
 
 
 def _room_to_keep(plan: Plan, queue: ReadyQueue, task: int) -> Kept | None:

@@ -311,6 +311,7 @@ def let_go(state: State, partition: Partition) -> None:
     """Give all slots back if the partition is over and nothing runs there any more."""
     if partition.over and not partition.running and not partition.agent:
         for index in partition.nodes():
+            partition.room.release(index)
             slots = partition.free_slots(index)
             partition.room.shrink(slots)
             state.room.regain(slots)

@@ -82,6 +82,18 @@ class Plan:
         throttle = study.limits.throttle
         return not throttle or study.in_progress < throttle
 
+    def room_for(self, task: int, expected: float | None = None) -> Room:
+        """The room as far as the task may start there: without nodes that end before it could, or where it could not begin.
+
+        `expected`: how long it would take, seconds, where that hangs on how many nodes it gets.
+        """
+        if not self.state.choosy:
+            return self.room
+        from cantle.core.lifetimes import barred_for
+
+        barred = barred_for(self.state, task, expected)
+        return self.room.within(~barred) if barred & self.room.alive else self.room
+
     def launch(
         self, task: int, on: tuple[Place, ...], why: str = "", behind: int | None = None, if_done: int = 0
     ) -> Launch:

@@ -63,11 +63,12 @@ class Kept:
     ) -> tuple[Place, ...] | None:
         """Where another task may start now without being in the way, None when nowhere. `needs`: if not its step's."""
         needs = needs or plan.state.step_of(task).needs
-        found = places_for(plan.room, needs)
+        room = plan.room_for(task)
+        found = places_for(room, needs)
         if found is None:
             return None
         barred = self._barred(plan.state, task, needs)
-        return places_for(plan.room.within(~barred), needs) if barred else found
+        return places_for(room.within(~barred), needs) if barred else found
 
     def shorter(self, state: State, queue: ReadyQueue) -> list[int]:
         """Behind the head of the queue, which would be in the way: the next ones that are over by then."""
@@ -204,6 +205,12 @@ def _reckon(plan: Plan, needs: Needs, task: int, not_before: float) -> Kept | No
     state = plan.state
     room = plan.room
     able = _able(plan, needs)
+    leaves: dict[int, float] = {}
+    if state.choosy:
+        from cantle.core.lifetimes import latest_starts
+
+        leaves = latest_starts(state, task)
+        able &= ~state.shunned.get(task, 0)
     fitting = 0
     for found in room.by_cores[needs.cores :]:
         fitting |= found
@@ -211,13 +218,21 @@ def _reckon(plan: Plan, needs: Needs, task: int, not_before: float) -> Kept | No
     if needs.whole_nodes:
         fitting &= room.untouched
     ends = {index: _ends(plan, index) for index in indexes(able) if index in state.running_on}
-    missing = needs.nodes - fitting.bit_count()
     shadow = max(state.now, not_before)
+    if leaves:
+        late = sum(1 << index for index, at in leaves.items() if at < shadow)
+        able &= ~late
+        fitting &= ~late
+    missing = needs.nodes - fitting.bit_count()
     if missing > 0:
         times = sorted(_time_of(room, index, needs, ends.get(index, [])) for index in indexes(able & ~fitting))
         if len(times) < missing or times[missing - 1] == inf:
             return None
         shadow = max(shadow, times[missing - 1])
+    if leaves:
+        able &= ~sum(1 << index for index, at in leaves.items() if at < shadow)
+        if able.bit_count() < needs.nodes:
+            return None  # until enough of them are free, others leave
     nodes = 0
     spare_cores: dict[int, int] = {}
     for index in indexes(able):

@@ -37,6 +37,8 @@ class Room:
         self.by_gpus: list[int] = [0]
         self.untouched = 0
         self.of_kind: dict[str, int] = {}
+        self.withheld: dict[int, tuple[int, int]] = {}
+        """Of nodes on which nothing may begin: the cores and GPUs that would be free."""
 
     # What changes it
 
@@ -69,6 +71,7 @@ class Room:
         if not self.alive & bit:
             return
         self.alive ^= bit
+        self.withheld.pop(index, None)
         self.by_cores[self.free_cores[index].bit_count()] &= ~bit
         self.by_gpus[self.free_gpus[index].bit_count()] &= ~bit
         self._strike(index)
@@ -126,6 +129,34 @@ class Room:
         if needs.memory_mib or needs.named:
             self._count(index, 1, needs.memory_mib, needs.named)
         if after == self.capacity[index][0]:
+            self.untouched |= bit
+        if self.withheld and index in self.withheld:
+            self.withhold(index)
+
+    def withhold(self, index: int) -> None:
+        """Nothing more begins on the node: what is free there is no longer, nor what becomes free, until `release`."""
+        if self.alive >> index & 1:
+            cores, gpus = self.withheld.get(index, (0, 0))
+            self.withheld[index] = (cores | self.free_cores[index], gpus | self.free_gpus[index])
+            self._set_free(index, 0, 0)
+
+    def release(self, index: int) -> None:
+        """What was withheld of the node is free again."""
+        found = self.withheld.pop(index, None)
+        if found is not None:
+            self._set_free(index, *found)
+
+    def _set_free(self, index: int, cores: int, gpus: int) -> None:
+        bit = 1 << index
+        for by_count, before, after in (
+            (self.by_cores, self.free_cores[index], cores),
+            (self.by_gpus, self.free_gpus[index], gpus),
+        ):
+            by_count[before.bit_count()] &= ~bit
+            by_count[after.bit_count()] |= bit
+        self.free_cores[index], self.free_gpus[index] = cores, gpus
+        self.untouched &= ~bit
+        if cores == self.capacity[index][0]:
             self.untouched |= bit
 
     # What partitions do
@@ -203,6 +234,8 @@ class Room:
         self.untouched &= ~bit
         if self.free_cores[index] == self.capacity[index][0]:
             self.untouched |= bit
+        if not leave and self.withheld and index in self.withheld:
+            self.withhold(index)
 
     # What is counted: memory and named things
 

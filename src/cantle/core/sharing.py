@@ -115,9 +115,12 @@ def _pass(plan: Plan, places_for: PlacesFor, shares: Shares, choose: Choose) -> 
     room = plan.room
     queues = state.queues
     holder = _holder(plan)
-    if holder is not None and (places := places_for(room, queues[holder].shape.needs)) is not None:
-        task = queues[holder].head()
-        assert task is not None
+    kept_task = None if holder is None else queues[holder].head()
+    if (
+        holder is not None
+        and (task := kept_task) is not None
+        and (places := places_for(plan.room_for(task), queues[holder].shape.needs)) is not None
+    ):
         yield plan.launch(task, places, "room was kept for it")
         let_go(plan)
         holder = None
@@ -147,11 +150,18 @@ def _pass(plan: Plan, places_for: PlacesFor, shares: Shares, choose: Choose) -> 
                 heappop(mine)
                 continue
             needs, why = chosen
-            places = places_for(room, needs) if kept is None else kept.places(plan, task, places_for, needs)
-            if places is None and kept is not None and (fitting := places_for(room, needs)) is not None:
+            own = plan.room_for(task)
+            places = places_for(own, needs) if kept is None else kept.places(plan, task, places_for, needs)
+            if places is None and kept is not None and (fitting := places_for(own, needs)) is not None:
                 shorter = kept.shorter(state, queue)
                 if shorter:
                     task, places = shorter[0], fitting
+                    if state.choosy:
+                        places = places_for(plan.room_for(task), needs)
+            if places is None and kept is None and state.choosy and needs == queue.shape.needs:
+                from cantle.core.timely import others
+
+                task, places = next(others(plan, queue, places_for), (task, None))
             if places is None:
                 if kept is None and queue.breadth and not asked:
                     asked = True

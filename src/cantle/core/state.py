@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from msgspec import structs
 
@@ -23,6 +23,10 @@ from cantle.errors import CantleBug
 from cantle.model import records as r
 from cantle.model.resources import Node
 from cantle.model.study import Limits, Step, Task
+
+if TYPE_CHECKING:
+    from cantle.core.lifetimes import Lifetimes
+    from cantle.core.trouble import Trouble
 
 _CANCELED = frozenset({Phase.CANCELED})
 
@@ -99,6 +103,24 @@ class State:
         self.room = Room()
         self.partitions = Partitions()
         self.several_machines = False
+        self.joined_at: dict[int, float] = {}
+        """When each node joined, by its number."""
+        self.choosy = False
+        """Whether not every task may start wherever there is room: plans ask for `room_for` each."""
+        self.lifetimes: Lifetimes | None = None
+        """There once a node has joined whose end is known."""
+        self.drained: dict[int, str] = {}
+        """Nodes on which nothing may begin, and why."""
+        self.drained_names: dict[str, str] = {}
+        """What nodes are called that somebody drained, and by whom: one that comes back is drained as well."""
+        self.trouble: Trouble | None = None
+        """There once an attempt has failed where there are several nodes, or one of them went away."""
+        self.shunned: dict[int, int] = {}
+        """Of tasks that could not be started: on which nodes, as bits."""
+        self.expired = False
+        """The run is stopped since its nodes were about to go."""
+        self.begun_at = 0.0
+        """When this conductor began or went on with the run."""
 
         self.studies: list[StudyState] = []
         self.steps: list[Step] = []
@@ -196,19 +218,20 @@ class State:
         """Fold one record into the state. Late messages about old attempts change nothing but the time."""
         if record.time > self.now:
             self.now = record.time
-        rule = self._RULES.get(type(record)) or _partition_rule(type(record))
+        rule = self._RULES.get(type(record)) or _rarer_rule(type(record))
         rule(self, record)
 
     # Rules: the run
 
     def _run_started(self, record: r.RunStarted) -> None:
         self.run = record
-        self.started_at = record.time
+        self.started_at = self.begun_at = record.time
 
     def _run_resumed(self, record: r.RunResumed) -> None:
         self.resumed += 1
         self.stopping = ""
-        self.at_once = False
+        self.at_once = self.expired = False
+        self.begun_at = record.time
         self.awaited = 0
         self.to_stop.clear()
         self.being_stopped.clear()
@@ -223,6 +246,10 @@ class State:
             conductor_gone(self, record.partitions)
         for index in range(len(self.room.nodes)):
             self.room.lose(index)
+        if self.choosy or self.drained or self.drained_names or self.trouble is not None:
+            from cantle.core.nodes import all_gone
+
+            all_gone(self)
         if record.retry:
             self._revive([t for t, phase in enumerate(self.phases) if phase in UNSUCCESSFUL])
         self.feasibility_version += 1
@@ -313,7 +340,7 @@ class State:
             self.tasks[number] = row
             self.children[number] = None
             self.ranks[number] = 0.0
-            for known in (self.ended, self.cause_of, self.faults, self.restarts, self.losses):
+            for known in (self.ended, self.cause_of, self.faults, self.restarts, self.losses, self.shunned):
                 known.pop(number, None)
             self.restart_next.discard(number)
         self.observed.pop(record.study, None)
@@ -407,7 +434,12 @@ class State:
 
     def _nodes_joined(self, record: r.NodesJoined) -> None:
         for node in record.nodes:
-            self.room.add(node)
+            index = self.room.add(node)
+            self.joined_at[index] = record.time
+            if node.ends_at or self.drained_names or self.trouble is not None:
+                from cantle.core.nodes import joined
+
+                joined(self, index, node)
             self.several_machines = self.several_machines or node.machine != self.room.nodes[0].machine
         self.awaited = max(0, self.awaited - len(record.nodes))
         self.feasibility_version += 1
@@ -419,17 +451,25 @@ class State:
         self.version += 1
 
     def _node_lost(self, record: r.NodeLost) -> None:
+        from cantle.core.nodes import cut_off, forgive, lost
+
+        planned = lost(self, record.node)
         here = list(self.running_on.pop(record.node, ()))
-        outcomes: list[r.Outcome] = ["interrupted" if self.stands_in_line(task) else "lost" for task in here]
+        outcomes: list[r.Outcome] = ["interrupted" if planned or self.stands_in_line(task) else "lost" for task in here]
         for task, outcome in zip(here, outcomes, strict=True):
             launch = self.running[task]
+            begun = not self.stands_in_line(task)
             self._leave(task)
+            if planned:
+                cut_off(self, task, launch, begun)
             self._judge(task, r.TaskEnded(record.time, task, launch.attempt, outcome, detail=record.reason))
         if self.partitions.living:
             from cantle.core.partitions import node_lost
 
             node_lost(self, record.node, record.reason)
         self.room.lose(record.node)
+        if self.shunned:
+            forgive(self)
         self.feasibility_version += 1
         self.version += 1
 
@@ -486,13 +526,29 @@ class State:
             if record.started:
                 self.launched_at[task] = record.started
                 self.pids[task] = record.pid
+            begun = self.lifetimes is not None and not self.stands_in_line(task)
             self._leave(task)
+            excused = record.outcome != "done" and self._concerns_its_node(record, launch, begun)
+            if self.trouble is not None and record.outcome == "done":
+                self.trouble.went_well(launch)
             if launch.partition >= 0 and record.outcome == "done":
                 self.partitions.failures.pop(self.partitions.all[launch.partition].key, None)
             if self.observed and record.outcome == "done":
                 self._observe(task, len(launch.on))
-            self._judge(task, record)
+            self._judge(task, record, excused)
             self.version += 1
+
+    def _concerns_its_node(self, ended: r.TaskEnded, launch: r.Launch, begun: bool) -> bool:
+        """What the unsuccessful end of an attempt tells of its node. Whether the task is excused for that."""
+        if ended.outcome in ("failed", "unstartable") and len(self.room.nodes) > 1:
+            from cantle.core.trouble import ended_badly
+
+            return ended_badly(self, launch, ended)
+        if self.lifetimes is not None and ended.outcome == "interrupted":
+            from cantle.core.nodes import cut_off
+
+            cut_off(self, ended.task, launch, begun)
+        return False
 
     def _stop(self, record: r.Stop) -> None:
         launch = self.running.get(record.task)
@@ -606,8 +662,8 @@ class State:
         if len(line.waiting) >= queue.line_length():
             queue.short_lines.pop(line.owner, None)
 
-    def _judge(self, task: int, ended: r.TaskEnded) -> None:
-        """What the end of an attempt means for its task."""
+    def _judge(self, task: int, ended: r.TaskEnded, excused: bool = False) -> None:
+        """What the end of an attempt means for its task. `excused`: it was its node's fault."""
         outcome = ended.outcome
         asked = (self.being_stopped.pop(task, None), self.to_stop.pop(task, None))
         if outcome == "done":
@@ -622,7 +678,9 @@ class State:
         self.ended[task] = ended
         if "canceled" in asked or outcome == "canceled":
             self._end(task, Cause.CANCEL, "canceled")
-        elif outcome == "interrupted" or self.blockers[task] > 0:  # who still waits has not begun, and is not at fault
+        elif (
+            outcome == "interrupted" or excused or self.blockers[task] > 0
+        ):  # who still waits has not begun, and is not at fault
             self._send_back(task)
         elif outcome == "lost":
             losses = self.losses[task] = self.losses.get(task, 0) + 1
@@ -797,9 +855,11 @@ class State:
     }
 
 
-def _partition_rule(kind: type[r.AnyRecord]) -> Callable[[State, Any], None]:
-    """The rule of a record about partitions; with the first of them all are loaded. KeyError for what is no record."""
-    from cantle.core.partitions import RULES
+def _rarer_rule(kind: type[r.AnyRecord]) -> Callable[[State, Any], None]:
+    """The rule of a record that few runs have; it is loaded with those of its like. KeyError for what is no record."""
+    from cantle.core.nodes import RULES
 
+    if kind not in RULES:
+        from cantle.core.partitions import RULES
     State._RULES.update(RULES)
     return RULES[kind]

@@ -392,10 +392,11 @@ class ProcessEngine:
     def _not_there(self, key: Key, node: int) -> None:
         """What was launched on a node that has gone meanwhile needs no answer if its loss is still to be told."""
         if self._gangs is None or not self._gangs.is_held_back(node):
-            self._unstartable(key, f"node {node} is not there any more")
+            self._unstartable(key, f"node {node} is not there any more", everywhere=False)
 
-    def _unstartable(self, key: Key, why: str) -> None:
-        self._inbox.put(TaskEnded(self._inbox.now(), key[0], key[1], "unstartable", detail=why))
+    def _unstartable(self, key: Key, why: str, everywhere: bool = True) -> None:
+        now = self._inbox.now()
+        self._inbox.put(TaskEnded(now, key[0], key[1], "unstartable", detail=why, everywhere=everywhere))
 
 
 def _no_text(error: UnicodeEncodeError) -> str:

@@ -144,6 +144,26 @@ class NodeLost(Record, frozen=True, tag=True):
     reason: str = ""
 
 
+class NodeDrainAsked(Record, frozen=True, tag=True):
+    """Nothing more shall begin on the nodes of this name, until `NodeResumeAsked`; what runs there may end."""
+
+    node: str
+    by: str = ""
+
+
+class NodeResumeAsked(Record, frozen=True, tag=True):
+    """The nodes of this name may be used again, whyever they were drained, unless their allocation ends."""
+
+    node: str
+    by: str = ""
+
+
+class DrainTimeSet(Record, frozen=True, tag=True):
+    """Nodes that join from now on shall be empty so many seconds before their allocation ends."""
+
+    drain_s: float
+
+
 class TaskStarted(Record, frozen=True, tag=True, gc=False):
     """The attempt's process runs."""
 
@@ -158,7 +178,8 @@ class TaskEnded(Record, frozen=True, tag=True, gc=False):
     `cpu_s` is user plus system time of its processes, `peak_mib` the largest memory seen. `detail` is for people: the
     reason, and the last lines of stderr when it failed. `output` tells where packed output lies:
     "file offset length" for stdout and stderr, joined by a tab. `started` and `pid` stand here when the attempt was over
-    before anybody was told that it had started, 0 otherwise.
+    before anybody was told that it had started, 0 otherwise. `everywhere`, of one that could not be started: the reason is
+    not its node's, so that it could be started on no other one either.
     """
 
     task: int
@@ -172,6 +193,7 @@ class TaskEnded(Record, frozen=True, tag=True, gc=False):
     output: str = ""
     started: float = 0.0
     pid: int = 0
+    everywhere: bool = False
 
 
 class CancelAsked(Record, frozen=True, tag=True):
@@ -308,6 +330,33 @@ class Refuse(Record, frozen=True, tag=True):
     why: str
 
 
+class DrainNode(Record, frozen=True, tag=True):
+    """Nothing more begins on this node.
+
+    ends     its allocation does: what runs there is ended, by nobody's fault
+    fails    it fails what succeeds elsewhere
+    suspect  it fails everything at once, and nobody knows yet how that ends elsewhere
+    flaps    it came and went too often
+    """
+
+    node: int
+    why: str
+    cause: Literal["ends", "fails", "suspect", "flaps"]
+
+
+class ResumeNode(Record, frozen=True, tag=True):
+    """The node, which was drained, is used again."""
+
+    node: int
+    why: str
+
+
+class EndRun(Record, frozen=True, tag=True):
+    """What is left cannot be done before the nodes go: the run ends here, to be resumed on others. Nothing runs any more."""
+
+    why: str
+
+
 class RequestPartition(Record, frozen=True, tag=True):
     """The run itself wants a partition: one that its study declares, or an element of one of its slices.
 
@@ -385,6 +434,9 @@ Event: TypeAlias = (
     | NodesJoined
     | NodesAwaited
     | NodeLost
+    | NodeDrainAsked
+    | NodeResumeAsked
+    | DrainTimeSet
     | TaskStarted
     | TaskEnded
     | CancelAsked
@@ -406,6 +458,9 @@ Decision: TypeAlias = (
     Launch
     | Stop
     | Refuse
+    | DrainNode
+    | ResumeNode
+    | EndRun
     | RequestPartition
     | AdmitPartition
     | RefusePartition

@@ -29,6 +29,8 @@ from cantle.model.records import (
     ElementsAsked,
     Event,
     LimitsChanged,
+    NodeDrainAsked,
+    NodeResumeAsked,
     PartitionAsked,
     PartitionCancelAsked,
     PartitionDrainAsked,
@@ -74,7 +76,10 @@ class Machine(msgspec.Struct):
 
 
 class Outcome(msgspec.Struct):
-    """How a run ended: 0 all done, 2 something failed, 3 canceled or stopped (as Maestro's foreground mode says it)."""
+    """How a run ended: 0 all done, 2 something failed, 3 canceled or stopped (as Maestro's foreground mode says it).
+
+    4 when its allocation ended: what is left runs when it is resumed.
+    """
 
     state: State
     exit_code: int
@@ -230,6 +235,9 @@ def concerns(event: Event, state: State) -> bool:
     """Whether a request speaks of tasks and studies that there are."""
     if isinstance(event, CancelAsked):
         return all(0 <= task < len(state.tasks) for task in event.tasks or ())
+    if isinstance(event, NodeDrainAsked | NodeResumeAsked):
+        named = {node.name for node in state.room.nodes.values()}
+        return event.node in named or event.node in state.drained_names
     if isinstance(event, ElementsAsked):
         return -1 <= event.study < len(state.studies) and _is_want(event, state)
     if isinstance(event, PartitionAsked):
@@ -247,19 +255,25 @@ def _told_of_losses(world: RealWorld, note: Callable[[str], None]) -> Observer:
         lost = world.lost
         if not lost:
             return
-        for reason in list(lost)[:3]:
-            note(f"a node is lost: {reason}")
+        for news in list(lost)[:3]:
+            note(news)
         if len(lost) > 3:
-            note(f"and {len(lost) - 3:,} more nodes are lost")
+            note(f"and {len(lost) - 3:,} more nodes are lost, drained or used again")
         lost.clear()
 
     return observe
 
 
 def exit_code(state: State) -> int:
-    """0 all done, 3 canceled or stopped, 2 otherwise."""
+    """0 all done, 4 the allocation ended and resuming goes on, 3 canceled or stopped, 2 otherwise.
+
+    3 as well when the allocation was over before anything could be begun: resuming on one like it would do no more.
+    """
     if state.succeeded:
         return 0
+    if state.expired:
+        begun = any(n and at >= state.begun_at for n, at in zip(state.attempts, state.launched_at, strict=True))
+        return 4 if begun else 3
     if any(study.failing for study in state.studies) and not state.stopping:
         return 2  # what --fail-fast canceled is not what the user canceled
     return 3 if state.stopping or state.totals[Phase.CANCELED] else 2

@@ -17,12 +17,14 @@ from cantle.errors import CantleError
 from cantle.model.records import (
     ClosePartition,
     Decision,
+    DrainNode,
     Event,
     GrowPartition,
     Launch,
     NodeLost,
     NodesJoined,
     OpenPartition,
+    ResumeNode,
     ShrinkPartition,
     Stop,
     TaskEnded,
@@ -50,7 +52,7 @@ class RealWorld:
         self._nodes = list(state.room.nodes.values())
         """All nodes that ever joined; the state may not have heard of the last ones yet."""
         self.lost: deque[str] = deque(maxlen=1000)
-        """Why nodes could not be had or went away, for whoever tells the user and empties it."""
+        """Which nodes could not be had, went away or are drained, and why, for whoever tells the user and empties it."""
         allocation.open(inbox)
 
     def wait(self) -> list[Event]:
@@ -82,7 +84,8 @@ class RealWorld:
                 told += self._connect(event)
             elif isinstance(event, NodeLost):
                 self.engine.remove_node(event.node)
-                self.lost.append(event.reason)
+                if event.node not in self.state.drained:
+                    self.lost.append(f"a node is lost: {event.reason}")
                 self.allocation.lost(self._nodes[event.node])
         # What the allocation says to that belongs to the same moment: nobody shall conclude that no node is to come.
         answers = self.inbox.wait(0)
@@ -131,9 +134,15 @@ class RealWorld:
             self.engine.resize_partition(decision.partition, (), gone)
         elif type(decision) is ClosePartition:
             self.engine.close_partition(decision.partition)
+        elif type(decision) is DrainNode:
+            self.lost.append(f"node {self.state.room.nodes[decision.node].name} is drained: {decision.why}")
+        elif type(decision) is ResumeNode:
+            self.lost.append(f"node {self.state.room.nodes[decision.node].name} is used again: {decision.why}")
 
     def _cannot_start(self, launch: Launch, why: str) -> None:
-        self.inbox.put(TaskEnded(self.inbox.now(), launch.task, launch.attempt, "unstartable", detail=why))
+        self.inbox.put(
+            TaskEnded(self.inbox.now(), launch.task, launch.attempt, "unstartable", detail=why, everywhere=True)
+        )
 
     def settle(self) -> None:
         """The records of this turn are in the operating system's hands: let the messages go."""
@@ -154,7 +163,7 @@ class RealWorld:
                 channel = self.allocation.connect(node)
             except CantleError as problem:
                 lost.append(NodeLost(self.inbox.now(), index, str(problem)))
-                self.lost.append(f"{node.name}: {problem}")
+                self.lost.append(f"a node is lost: {node.name}: {problem}")
                 continue
             self.engine.add_node(index, node, channel)
         return lost

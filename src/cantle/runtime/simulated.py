@@ -64,7 +64,8 @@ class _Line:
 class SimulatedWorld:
     """Nodes that do not exist run tasks for as long as `fate` says.
 
-    `nodes` come up in groups at their times, none before the state's own; `losses` are (time, node number). `start_s`
+    `nodes` come up in groups at their times, none before the state's own, and go when they end; `losses` are (time, node
+    number). `start_s`
     passes between a launch and its process's start, `jitter` spreads durations log-normally (0.3: a third of them are off
     by more than 30 %), `failures` is the chance of an attempt to fail.
     A partition's agent starts within `agent_s`.
@@ -102,8 +103,13 @@ class SimulatedWorld:
         coming = sorted(nodes, key=lambda group: group[0])
         awaited = sum(len(group) for _, group in coming)
         self.put(NodesAwaited(state.now, awaited))
+        number = len(state.room.nodes)
         for time, group in coming:
             self.put(NodesJoined(time, group))
+            for each in group:
+                if each.ends_at:
+                    self.put(NodeLost(each.ends_at, number, "its allocation has ended"))
+                number += 1
         for time, node in losses:
             self.put(NodeLost(time, node, "lost in the simulation"))
 

@@ -8,6 +8,8 @@ from cantle.model.records import (
     ElementsAsked,
     Event,
     LimitsChanged,
+    NodeDrainAsked,
+    NodeResumeAsked,
     PartitionAsked,
     PartitionCancelAsked,
     PartitionDrainAsked,
@@ -32,6 +34,10 @@ def _what(wish: Event) -> str:
             return "change the limits"
         case StopAsked():
             return "stop the run"
+        case NodeDrainAsked():
+            return f"drain node {wish.node}"
+        case NodeResumeAsked():
+            return f"use node {wish.node} again"
         case PartitionAsked():
             return f"make the partition {wish.wish.name!r}"
         case PartitionResizeAsked():
@@ -50,6 +56,10 @@ def _why(wish: Event, state: State, of_one_study: bool) -> str:
     match wish:
         case StopAsked() if of_one_study:
             return "it is one of several studies of a pilot; cancel it, or take the pilot down"
+        case NodeDrainAsked() | NodeResumeAsked() if of_one_study:
+            return "nodes are those of the whole pilot; ask in its directory"
+        case NodeDrainAsked() | NodeResumeAsked():
+            return "there is no node of that name"
         case ElementsAsked() if of_one_study:
             return "elements are asked for in the directory of the pilot"
         case CancelAsked():

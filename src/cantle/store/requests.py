@@ -20,6 +20,8 @@ from cantle.model.records import (
     CancelAsked,
     ElementsAsked,
     LimitsChanged,
+    NodeDrainAsked,
+    NodeResumeAsked,
     PartitionAsked,
     PartitionCancelAsked,
     PartitionDrainAsked,
@@ -35,6 +37,8 @@ Wish: TypeAlias = (
     CancelAsked
     | LimitsChanged
     | StopAsked
+    | NodeDrainAsked
+    | NodeResumeAsked
     | PartitionAsked
     | PartitionResizeAsked
     | PartitionDrainAsked

@@ -185,6 +185,11 @@ class Books:
         row = state.tasks[task]
         return self._expected.table(row.step, state.steps[row.step], row, self._most[state.shape_of_step[row.step]])
 
+    def seconds(self, state: State, task: int, width: int) -> float:
+        """How long the task is expected to take on so many nodes."""
+        table = self.table(state, task)
+        return table.times[level_of(table, width)]
+
     def weight(self, state: State, queue: int) -> int:
         """How many of the room's cores a task of the queue takes on each of its nodes."""
         needs = state.queues[queue].shape.needs

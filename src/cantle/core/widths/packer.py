@@ -19,6 +19,9 @@ from cantle.core.widths.books import Books
 from cantle.model.records import Decision, Launch
 from cantle.model.resources import Needs
 
+DEPTH = 16
+"""So many tasks of a queue are looked at for one that ends before the nodes do."""
+
 
 def pack(plan: Plan, places_for: PlacesFor) -> Iterator[Decision]:
     """The policy. `places_for` finds the places of a task whose number of nodes is settled."""
@@ -41,7 +44,11 @@ def _whatever_fits(plan: Plan, books: dict[int, Books], places_for: PlacesFor) -
     for queue in plan.by_urgency():
         needs, task = queue.shape.needs, queue.heap[0][1]
         for width in reversed(queue.shape.widths or (needs.nodes,)):
-            places = places_for(plan.room, on(needs, width)) if plan.may_launch(queue) else None
+            room = plan.room
+            if plan.state.choosy:
+                own = books.get(queue.shape.study)
+                room = plan.room_for(task, None if own is None else own.seconds(plan.state, task, width))
+            places = places_for(room, on(needs, width)) if plan.may_launch(queue) else None
             if places is not None:
                 yield plan.launch(task, places, f"on {width}: nothing else runs, and more nodes are not to be had")
                 if queue.shape.study in books:
@@ -72,19 +79,44 @@ def _all_of_one_study(plan: Plan, books: Books, places_for: PlacesFor) -> Iterat
     """Dispatch reckons that what it starts takes whole nodes; where they have room for more, it is asked again."""
     state, room, dispatch = plan.state, plan.room, books.dispatch
     free = books.free(plan)
+    too_late = False
     while len(dispatch) and any(free.values()):
         horizon_s = dispatch.horizon_s(state.now)
         chosen = dispatch.starts(state.now, free)
         for task, level in chosen:
             queue = state.queue_of(task)
-            width = books.table(state, task).widths[level]
+            table = books.table(state, task)
+            width = table.widths[level]
+            if state.choosy:
+                room = plan.room_for(task, table.times[level])
             places = places_for(room, on(queue.shape.needs, width)) if plan.may_launch(queue) else None
             if places is not None:
                 yield plan.launch(task, places, why(books, state, task, width, horizon_s))
+            else:
+                too_late = too_late or state.choosy
         books.settle(state, [task for task, _ in chosen])
+        if too_late:
+            yield from _in_time(plan, books, places_for)
+            return
         free = books.free(plan)
         if not chosen or all(room <= dispatch.spare.get(group, 0) for group, room in free.items()):
             return
+
+
+def _in_time(plan: Plan, books: Books, places_for: PlacesFor) -> Iterator[Decision]:
+    """Some nodes leave before what was chosen for them could end: each task as wide as it has to be to end in time."""
+    state = plan.state
+    for queue in plan.by_urgency():
+        for task in queue.first(DEPTH):
+            if plan.room.full or not plan.may_launch(queue):
+                break
+            table = books.table(state, task)
+            for width, seconds in zip(table.widths, table.times, strict=True):
+                places = places_for(plan.room_for(task, seconds), on(queue.shape.needs, width))
+                if places is not None:
+                    yield plan.launch(task, places, f"on {width} of {table.widths[-1]}: so it ends before the nodes do")
+                    books.settle(state, [task])
+                    break
 
 
 def _among_others(plan: Plan, books: dict[int, Books], places_for: PlacesFor) -> Iterator[Decision]:
@@ -99,12 +131,24 @@ def _among_others(plan: Plan, books: dict[int, Books], places_for: PlacesFor) ->
         width = own.dispatch.advice(task, state.now, room.fitting(needs).bit_count())
         if not width:
             return None
+        if state.choosy:
+            width = _wide_enough(plan, own, task, width)
         return on(needs, width), why(own, state, task, width, own.dispatch.horizon_s(state.now))
 
     for decision in fairly(plan, places_for, choose):
         yield decision
         if isinstance(decision, Launch) and (study := state.study_of_step[state.tasks[decision.task].step]) in books:
             books[study].settle(state, [decision.task])
+
+
+def _wide_enough(plan: Plan, books: Books, task: int, advised: int) -> int:
+    """At least as wide as was advised, and so wide that it ends before the nodes do, where that is possible."""
+    table = books.table(plan.state, task)
+    needs = plan.state.queue_of(task).shape.needs
+    for width, seconds in zip(table.widths, table.times, strict=True):
+        if width >= advised and plan.room_for(task, seconds).fitting(needs).bit_count() >= width:
+            return width
+    return advised
 
 
 def on(needs: Needs, nodes: int) -> Needs:

@@ -103,6 +103,7 @@ class Pilot:
         if not isinstance(engine, SharedEngine):
             raise RequestError(f"{type(engine).__name__} cannot serve several studies at a time")
         decider.lines = engine.keeps_lines
+        decider.open_ended = True
         house = self._house = House(
             self.state, self.log, engine, self.errands, self.record, around.keep_status, around.note
         )

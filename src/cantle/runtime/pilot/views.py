@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from cantle.model.records import (
     AnyRecord,
     CancelAsked,
+    EndRun,
     Launch,
     LimitsChanged,
     NodeLost,
@@ -141,7 +142,7 @@ class Views:
             self._shared += [NodeLost(record.time, node, "its conductor is gone") for node in self._alive]
             self._alive.clear()
             self._forget_awaited()
-        if isinstance(record, RunResumed | StopAsked | CancelAsked):
+        if isinstance(record, RunResumed | StopAsked | CancelAsked | EndRun):
             return
         if isinstance(record, NodesJoined):
             self._alive |= dict.fromkeys(range(self._nodes, self._nodes + len(record.nodes)))

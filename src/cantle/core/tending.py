@@ -1,0 +1,137 @@
+"""Which node is emptied since it ends, or taken out since it fails everything, and when is the run itself over for now?
+
+Asked only where a node has an end, or has made trouble.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from cantle.core.lifetimes import Lifetimes, in_words, needs_s
+from cantle.core.phases import Phase
+from cantle.core.queues import ReadyQueue
+from cantle.core.state import State
+from cantle.core.trouble import MOST_FLAPS, Trouble, proves_done_elsewhere, why_bad, why_innocent, why_suspicious
+from cantle.model.records import Decision, DrainNode, EndRun, ResumeNode
+from cantle.model.resources import indexes
+
+LOOK_AGAIN = 1.25
+"""A node that was judged is judged again when so many times as many tasks have failed there."""
+
+
+def tend(state: State, memory: dict[object, Any]) -> Iterator[Decision]:
+    """Drain the nodes whose time is up, and those that fail what succeeds elsewhere."""
+    if state.lifetimes is not None:
+        for index in state.lifetimes.due(state.now):
+            if state.room.alive >> index & 1:
+                yield DrainNode(state.now, index, why_it_ends(state.lifetimes, index), "ends")
+    if state.trouble is not None and not state.stopping:
+        yield from _flapping(state, state.trouble)
+        yield from _failing(state, state.trouble, memory)
+        yield from _suspected(state, state.trouble)
+
+
+def why_it_ends(lifetimes: Lifetimes, index: int) -> str:
+    """In words."""
+    left = lifetimes.ends.get(index, 0.0) - lifetimes.leaves.get(index, 0.0)
+    return f"its allocation ends, {left:.3g} s later" if left else "its allocation ends"
+
+
+def _flapping(state: State, trouble: Trouble) -> Iterator[Decision]:
+    for index in list(trouble.newcomers):
+        if _is_needed(state, index):
+            continue
+        yield DrainNode(state.now, index, f"it went away {MOST_FLAPS} times, each time soon after it had come", "flaps")
+
+
+def _failing(state: State, trouble: Trouble, memory: dict[object, Any]) -> Iterator[Decision]:
+    """Judge the nodes on which something failed since the last pass."""
+    seen = memory.get("failures seen", 0)
+    memory["failures seen"] = len(trouble.news)
+    for index in dict.fromkeys(trouble.news[seen:] if seen <= len(trouble.news) else trouble.news):
+        streak = trouble.streaks.get(index)
+        if streak is None or index in state.drained or not state.room.alive >> index & 1:
+            continue
+        judged = memory.get(("judged", index), 0)
+        if judged <= len(streak) < judged * LOOK_AGAIN:
+            continue
+        memory["judged", index] = len(streak)
+        if why := why_bad(state, trouble, index):
+            if not _is_needed(state, index):
+                yield DrainNode(state.now, index, why, "fails")
+        elif (why := why_suspicious(state, trouble, index)) and not _is_needed(state, index):
+            yield DrainNode(state.now, index, why, "suspect")
+
+
+def _suspected(state: State, trouble: Trouble) -> Iterator[Decision]:
+    for index in list(trouble.suspects):
+        if why := proves_done_elsewhere(state, trouble, index):
+            yield DrainNode(state.now, index, why, "fails")
+        elif why := why_innocent(state, trouble, index):
+            yield ResumeNode(state.now, index, why)
+
+
+def _is_needed(state: State, index: int) -> bool:
+    """Whether it is the last node that may be used."""
+    usable = state.room.alive & ~(1 << index)
+    for drained in state.drained:
+        usable &= ~(1 << drained)
+    return not usable
+
+
+def use_what_is_left(state: State) -> Iterator[Decision]:
+    """Nothing runs and nothing comes, but tasks are ready: nodes that were only taken out for their failures serve again."""
+    asked = set(state.drained_names)
+    over = 0 if state.lifetimes is None else state.lifetimes.over
+    for index in list(state.drained):
+        if state.room.nodes[index].name not in asked and not over >> index & 1:
+            yield ResumeNode(state.now, index, "nothing else is left that could run what is ready")
+
+
+def end_what_cannot_be_done(state: State, lifetimes: Lifetimes, open_ended: bool) -> Iterator[Decision]:
+    """Nothing runs, and no node is on its way: end the run in order when what is left fits in no node's remaining time.
+
+    `open_ended`: more studies may come, so it goes on until the last node has to be empty.
+    """
+    if lifetimes.over and not state.room.alive & ~lifetimes.over:
+        if state.unfinished or open_ended:
+            yield EndRun(state.now, "the allocation is over")
+        return
+    if open_ended or not state.totals[Phase.READY]:
+        return
+    blocked: tuple[float, int] | None = None
+    for queue in state.queues:
+        if queue.head() is None:
+            continue
+        seconds, task = _shortest(state, queue)
+        if _could_run(state, lifetimes, queue, seconds):
+            return
+        if blocked is None or seconds < blocked[0]:
+            blocked = (seconds, task)
+    if blocked is not None:
+        yield EndRun(state.now, _why_over(state, lifetimes, *blocked))
+
+
+def _shortest(state: State, queue: ReadyQueue) -> tuple[float, int]:
+    """How many seconds its shortest ready task needs, and which that is."""
+    return min((needs_s(state, task), task) for task in queue.ready())
+
+
+def _could_run(state: State, lifetimes: Lifetimes, queue: ReadyQueue, seconds: float) -> bool:
+    """Whether the nodes would do for that long if they were empty."""
+    able = state.room.could_ever_hold(queue.shape.needs) & ~lifetimes.over
+    return (able & ~lifetimes.leave_before(state.now + seconds)).bit_count() >= queue.shape.needs.nodes
+
+
+def _why_over(state: State, lifetimes: Lifetimes, seconds: float, task: int) -> str:
+    name = state.tasks[task].name
+    leaving = [index for index in indexes(state.room.alive & ~lifetimes.over) if index in lifetimes.leaves]
+    last = max(leaving, key=lambda index: (lifetimes.leaves[index], -index), default=None)
+    if last is None:
+        return f"the allocation is over: the nodes that are left cannot hold {name}"
+    left = lifetimes.leaves[last] - state.now
+    return (
+        f"the allocation is over for what is left: {name} needs {in_words(seconds)}, "
+        f"and {state.room.nodes[last].name}, the last to go, has {in_words(left)}"
+    )
