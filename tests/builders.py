@@ -7,6 +7,7 @@ record, so every test that tells a story tests them too.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from typing import Any
 
 import msgspec
@@ -331,6 +332,7 @@ def snapshot(state: State) -> dict[str, Any]:
         for partition in state.partitions.all
     ]
     known["room"] = _room(state.room)
+    known["trouble"], known["lifetimes"] = deepcopy(state.trouble), deepcopy(state.lifetimes)
     known["observed"] = [(n, list(seen.moves), dict(seen.means)) for n, seen in state.observed.items()]
     return known
 
