@@ -1,0 +1,282 @@
+"""Does each copy of a launched command know which it is, and do the others find the first?"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from cantle.allocations.launched.copies import Copy, copy_of
+from cantle.allocations.launched.meetings import FileMeeting, Word
+from cantle.allocations.launched.pmi import PmiMeeting
+from cantle.errors import MachineError
+
+BATCH_SCRIPT = {
+    "SLURM_JOB_ID": "24",
+    "SLURM_JOB_NODELIST": "node[1-2]",
+    "SLURM_LOCALID": "0",
+    "SLURM_NODEID": "0",
+    "SLURM_NTASKS": "4",
+    "SLURM_PROCID": "0",
+    "SLURM_TASKS_PER_NODE": "2(x2)",
+}
+STEP = {
+    **BATCH_SCRIPT,
+    "SLURM_CLUSTER_NAME": "tb",
+    "SLURM_NODEID": "1",
+    "SLURM_PROCID": "2",
+    "SLURM_STEP_ID": "5",
+    "SLURM_STEP_NUM_NODES": "2",
+    "SLURM_STEP_NUM_TASKS": "3",
+    "SLURM_STEP_TASKS_PER_NODE": "2,1",
+}
+MPIRUN = {
+    "OMPI_COMM_WORLD_RANK": "2",
+    "OMPI_COMM_WORLD_SIZE": "3",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "1",
+    "OMPI_MCA_orte_num_nodes": "2",
+    "OMPI_MCA_orte_hnp_uri": "7.0;tcp://10.0.0.1:99",
+    "PMIX_NAMESPACE": "77",
+    "PMIX_RANK": "2",
+}
+HYDRA = {"MPI_LOCALNRANKS": "2", "MPI_LOCALRANKID": "1", "PMI_FD": "6", "PMI_RANK": "1", "PMI_SIZE": "4"}
+
+
+def test_srun_tells_by_its_step() -> None:
+    assert copy_of(STEP) == Copy("srun", 2, 3, 0, 1, 2, "tb 24 5")
+
+
+def test_the_script_of_a_job_is_no_copy_although_it_has_a_rank() -> None:
+    assert copy_of(BATCH_SCRIPT) is None
+    assert copy_of({**BATCH_SCRIPT, "SLURM_STEP_ID": str(0xFFFFFFFB), "SLURM_STEP_NUM_TASKS": "4"}) is None
+
+
+def test_mpirun_counts_before_the_step_that_it_runs_in() -> None:
+    in_a_job = {**MPIRUN, **STEP, "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}
+    copy = copy_of(in_a_job)
+    assert copy == Copy("mpirun", 2, 3, 0, 1, 2, "77 7.0;tcp://10.0.0.1:99")
+
+
+def test_mpiexec_gives_a_descriptor_and_no_key() -> None:
+    assert copy_of(HYDRA) == Copy("mpiexec", 1, 4, 1, 2, 2, "", 6)
+
+
+def test_srun_with_pmi_gives_both() -> None:
+    copy = copy_of({**STEP, "PMI_FD": "11", "PMI_RANK": "2", "PMI_SIZE": "3", "PMI_JOBID": "24.5"})
+    assert copy == Copy("srun", 2, 3, 0, 1, 2, "tb 24 5", 11)
+
+
+def test_mpiexec_in_a_step_counts_by_itself() -> None:
+    copy = copy_of({**STEP, **HYDRA})
+    assert copy is not None
+    assert (copy.launcher, copy.rank, copy.local_rank) == ("mpiexec", 1, 1)
+
+
+def test_flux_and_jsrun_are_understood() -> None:
+    flux = {
+        "FLUX_JOB_ID": "f9",
+        "FLUX_TASK_RANK": "3",
+        "FLUX_JOB_SIZE": "8",
+        "FLUX_TASK_LOCAL_ID": "3",
+        "FLUX_JOB_NNODES": "2",
+    }
+    assert copy_of(flux) == Copy("flux run", 3, 8, 3, 4, 2, "f9")
+    jsrun = {
+        "JSM_NAMESPACE_RANK": "1",
+        "JSM_NAMESPACE_SIZE": "2",
+        "JSM_NAMESPACE_LOCAL_RANK": "0",
+        "JSM_NAMESPACE_LOCAL_SIZE": "1",
+        "OMPI_COMM_WORLD_RANK": "1",  # its MPI says so as well
+        "OMPI_COMM_WORLD_SIZE": "2",
+        "LSB_JOBID": "5",
+        "PMIX_NAMESPACE": "ns",
+    }
+    assert copy_of(jsrun) == Copy("jsrun", 1, 2, 0, 1, 2, "5 ns")
+
+
+def test_a_copy_alone_is_an_ordinary_run() -> None:
+    assert copy_of({**MPIRUN, "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"}) is None
+    assert copy_of({}) is None
+
+
+WORDS = ("run", "study.yaml")
+COPY = Copy("srun", 1, 2, 0, 1, 2, "tb 24 5")
+
+
+def test_copies_meet_in_whichever_directory_both_see(tmp_path: Path) -> None:
+    first, second = (tmp_path / name for name in ("a", "b"))
+    second.mkdir()
+    told = FileMeeting(COPY, WORDS, [first, second])
+    heard: list[Word | None] = []
+    other = threading.Thread(target=lambda: heard.append(FileMeeting(COPY, WORDS, [tmp_path, second]).hear(20.0)))
+    other.start()
+    told.tell(Word(WORDS, "/runs/out/invitation", 2))
+    other.join()
+    assert heard == [Word(WORDS, "/runs/out/invitation", 2)]
+    told.close(all_came=True)
+    assert list(second.iterdir()) == []
+
+
+def test_copies_of_another_launch_do_not_meet(tmp_path: Path) -> None:
+    FileMeeting(COPY, WORDS, [tmp_path]).tell(Word(WORDS, "/x"))
+    another = Copy("srun", 1, 2, 0, 1, 2, "tb 24 6")
+    assert FileMeeting(another, WORDS, [tmp_path]).hear(0.1) is None
+
+
+def test_whoever_comes_when_all_is_over_hears_that(tmp_path: Path) -> None:
+    told = FileMeeting(COPY, WORDS, [tmp_path])
+    told.close(all_came=False)
+    word = FileMeeting(COPY, WORDS, [tmp_path]).hear(0.1)
+    assert word is not None
+    assert word.over
+
+
+def test_what_others_may_have_written_invites_nobody(tmp_path: Path) -> None:
+    FileMeeting(COPY, WORDS, [tmp_path]).tell(Word(WORDS, "/x"))
+    (path,) = tmp_path.iterdir()
+    path.chmod(0o666)
+    assert FileMeeting(COPY, WORDS, [tmp_path]).hear(0.1) is None
+    path.chmod(0o600)
+    target = tmp_path / "target"
+    path.rename(target)
+    path.symlink_to(target)
+    assert FileMeeting(COPY, WORDS, [tmp_path]).hear(0.1) is None
+    if os.getuid() == 0:
+        path.unlink()
+        target.rename(path)
+        os.chown(path, 12345, 12345)
+        assert FileMeeting(COPY, WORDS, [tmp_path]).hear(0.1) is None
+
+
+def test_what_a_killed_conductor_left_is_old_and_is_swept_away(tmp_path: Path) -> None:
+    FileMeeting(COPY, WORDS, [tmp_path]).tell(Word(WORDS, "/x"))
+    (path,) = tmp_path.iterdir()
+    os.utime(path, (time.time() - 7200, time.time() - 7200))
+    later = FileMeeting(COPY, WORDS, [tmp_path])
+    assert later.hear(0.1) is None
+    later.sweep()
+    assert not path.exists()
+
+
+def test_without_any_place_to_meet_the_first_copy_says_so(tmp_path: Path) -> None:
+    with pytest.raises(MachineError, match=r"none of .*gone can be written"):
+        FileMeeting(COPY, WORDS, [tmp_path / "gone"]).tell(Word(WORDS, "/x"))
+
+
+class Launcher:
+    """A launcher's table for these many processes, as mpiexec keeps it."""
+
+    def __init__(self, size: int) -> None:
+        pairs = [socket.socketpair() for _ in range(size)]
+        self.ends = [ours for ours, _ in pairs]
+        self.table: dict[str, str] = {}
+        self.barrier = threading.Barrier(size)
+        self._theirs = [theirs for _, theirs in pairs]
+        for theirs in self._theirs:
+            threading.Thread(target=self._serve, args=(theirs,), daemon=True).start()
+
+    def _serve(self, end: socket.socket) -> None:
+        with end.makefile("rw", newline="\n") as file:
+            for line in file:
+                said = dict(word.partition("=")[::2] for word in line.split())
+                file.write(self._answer(said) + "\n")
+                file.flush()
+        end.close()
+
+    def _answer(self, said: dict[str, str]) -> str:
+        if said["cmd"] == "put":
+            assert len(said["value"]) <= 1023
+            assert len(said["key"]) < 64
+            self.table[said["key"]] = said["value"]
+            return "cmd=put_result rc=0 msg=success"
+        if said["cmd"] == "get":
+            return f"cmd=get_result rc=0 msg=success value={self.table[said['key']]}"
+        if said["cmd"] == "barrier_in":
+            self.barrier.wait(20)
+            return "cmd=barrier_out"
+        return {
+            "init": "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0",
+            "get_my_kvsname": "cmd=my_kvsname kvsname=kvs_1_0",
+            "finalize": "cmd=finalize_ack",
+        }[said["cmd"]]
+
+
+def hearing(launcher: Launcher) -> tuple[list[Word | None], list[threading.Thread]]:
+    heard: list[Word | None] = []
+    threads = [
+        threading.Thread(target=lambda end=end: heard.append(PmiMeeting(end.fileno(), WORDS).hear(20.0)))
+        for end in launcher.ends[1:]
+    ]
+    for thread in threads:
+        thread.start()
+    return heard, threads
+
+
+def close(launcher: Launcher) -> None:
+    for end in launcher.ends:
+        end.close()
+
+
+def test_copies_meet_by_the_launchers_table_even_with_a_long_path() -> None:
+    launcher = Launcher(3)
+    heard, threads = hearing(launcher)
+    word = Word(("run", "a b=c.yaml"), "/deep" * 400, 1)
+    first = PmiMeeting(launcher.ends[0].fileno(), WORDS)
+    first.tell(word)
+    for thread in threads:
+        thread.join()
+    first.close(all_came=True)  # says nothing any more
+    assert heard == [word, word]
+    close(launcher)
+
+
+def test_a_conductor_that_never_began_lets_go_of_those_at_the_barrier() -> None:
+    launcher = Launcher(2)
+    heard, threads = hearing(launcher)
+    PmiMeeting(launcher.ends[0].fileno(), WORDS).close(all_came=False)
+    for thread in threads:
+        thread.join()
+    assert [word and word.over for word in heard] == [True]
+    close(launcher)
+
+
+def test_a_launcher_that_has_gone_is_no_place_to_meet() -> None:
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    assert PmiMeeting(ours.fileno(), WORDS).hear(1.0) is None
+    with pytest.raises(MachineError, match="launcher"):
+        PmiMeeting(ours.fileno(), WORDS).tell(Word(WORDS, "/x"))
+    ours.close()
+
+
+@pytest.mark.real
+def test_copies_that_are_bound_each_to_a_core_serve_with_all_cores_of_them(tmp_path: Path) -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    code = (
+        "import os, sys, time\n"
+        "from cantle.allocations.launched.beside import await_first, widen\n"
+        "from cantle.allocations.launched.copies import copy_of\n"
+        "copy = copy_of(os.environ)\n"
+        "if copy.local_rank:\n open('there', 'w').close(); print(await_first())\n"
+        "else:\n"
+        " found = widen(copy)\n"
+        " while not os.path.exists('there'): time.sleep(0.01)\n"
+        " print(sorted(found))\n"
+    )
+    (tmp_path / "copy.py").write_text(code)
+    script = (
+        "export SLURM_STEP_ID=1 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NUM_NODES=1 SLURM_NODEID=0 SLURM_STEP_TASKS_PER_NODE=2\n"
+        f"SLURM_PROCID=0 SLURM_LOCALID=0 taskset -c {cores[0]} {sys.executable} copy.py > first &\n"
+        f"SLURM_PROCID=1 SLURM_LOCALID=1 taskset -c {cores[-1]} {sys.executable} copy.py > second &\n"
+        "wait\n"
+    )
+    subprocess.run(["bash", "-c", script], cwd=tmp_path, check=True, timeout=60)
+    assert (tmp_path / "first").read_text().strip() == str(sorted({cores[0], cores[-1]}))
+    assert (tmp_path / "second").read_text().strip() == "True"
