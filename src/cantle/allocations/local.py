@@ -134,6 +134,12 @@ class LocalAllocation:
                 pass
         return fork_runner()
 
+    def this_machine(self) -> Node:
+        """This machine as one node, as it was declared; `notes` say what is not as the machine has it."""
+        found = look("", os.environ, os.sched_getaffinity(0), self._physical)
+        self.notes += found.notes
+        return self._whole(found)
+
     def _on_this_machine(self) -> list[Node]:
         found = look("", os.environ, os.sched_getaffinity(0), self._physical)
         self.notes += found.notes

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cantle.cli.command import amount, at_least, named_amount, wrong
+from cantle.cli.fleet import fleet_options, with_others
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Callable, Sequence
 
+    from cantle.allocations.fleet.allocation import FleetAllocation
     from cantle.allocations.groups import Group
     from cantle.core.decide import Decider
     from cantle.core.plan import Policy
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from cantle.report.progress import Progress
     from cantle.report.statusfile import StatusFile
     from cantle.runtime.conducting import Conductor, Machine
+    from cantle.runtime.inbox import SelectInbox
     from cantle.store.layout import Layout
 
 
@@ -67,6 +70,7 @@ def machine_options(parser: ArgumentParser) -> None:
         metavar="S",
         help="seconds between TERM and KILL for a task that is ended (default 5)",
     )
+    fleet_options(parser)
     telling = parser.add_argument_group("what is told")
     telling.add_argument("-q", "--quiet", action="store_true", help="print failures only")
     telling.add_argument(
@@ -117,13 +121,15 @@ def this_machine(asked: Namespace, errand: Callable[[], None] | None = None) -> 
     asked.packer = asked.packer or _PACKER
     grace_s = _GRACE_S if asked.grace is None else asked.grace
     memory = None if asked.memory is None else int(asked.memory)
-    allocation = LocalAllocation(
+    here = LocalAllocation(
         cores=asked.cores,
         gpus=asked.gpus,
         memory_mib=memory,
         named=tuple(sorted(asked.resource)),
         groups=_groups(asked),
     )
+    fleet = with_others(asked, here, ()) if asked.listen else None
+    allocation: LocalAllocation | FleetAllocation = fleet or here
     allocation.prepare(errand)
 
     from cantle.engines.process import ProcessEngine
@@ -132,16 +138,18 @@ def this_machine(asked: Namespace, errand: Callable[[], None] | None = None) -> 
 
     find("packers", asked.packer)  # a wrong name is told before anything is begun
 
-    return Machine(
-        allocation,
-        lambda inbox, layout, hide_gpus: ProcessEngine(
+    def engine(inbox: SelectInbox, layout: Layout, hide_gpus: bool) -> ProcessEngine:
+        if fleet is not None:
+            fleet.house(layout.directory, layout.fleet)
+        return ProcessEngine(
             inbox,
             str(layout.directory),
             home=str(layout.nodes.relative_to(layout.directory)),
             hide_gpus=hide_gpus,
             grace_s=grace_s,
-        ),
-    )
+        )
+
+    return Machine(allocation, engine)
 
 
 def _groups(asked: Namespace) -> Sequence[Group]:
@@ -241,6 +249,8 @@ class _Shown:
     def __call__(self, state: State) -> None:
         """Once a turn of the loop."""
         progress, status = self._made or self._make()
+        if self._machine.allocation.notes:
+            self._tell_notes(progress)
         progress(state)
         status(state)
 
@@ -274,9 +284,14 @@ class _Shown:
             written=lambda: journal.written,
         )
         self._made = (progress, StatusFile(self._conductor.layout.status))
-        for note in self._machine.allocation.notes:
-            progress.note(note)
+        self._tell_notes(progress)
         return self._made
+
+    def _tell_notes(self, progress: Progress) -> None:
+        notes = self._machine.allocation.notes
+        told, notes[:] = list(notes), ()
+        for note in told:
+            progress.note(note)
 
 
 def stamp() -> str:

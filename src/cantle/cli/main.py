@@ -34,6 +34,7 @@ COMMANDS = {
     "submit": ("cantle.cli.submitting", "Give a study to a pilot."),
     "jobs": ("cantle.cli.pilots", "Show the studies of a pilot."),
     "down": ("cantle.cli.pilots", "End a pilot."),
+    "runner": ("cantle.cli.serving", "Serve a run on another machine: start its runner here."),
     "validate": ("cantle.cli.foreseeing", "Check studies and report every problem."),
     "plan": ("cantle.cli.planning", "Say what would become of a study on these nodes or those, before any are held."),
     "report": ("cantle.cli.reporting", "Write a page that shows how a run went."),

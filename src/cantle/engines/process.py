@@ -302,10 +302,13 @@ class ProcessEngine:
             self._lost(index, link, f"its runner cannot be reached: {error.strerror or error}")
             return
         if not data:
-            self._lost(index, link, "its runner is gone")
+            self._lost(index, link, link.channel.why_ended or "its runner is gone")
             return
         put = self._inbox.put
+        ahead_s = link.channel.clock_ahead_s
         for message in link.frames.feed(data):
+            if ahead_s and isinstance(message, Ended | Started):
+                message = on_our_clock(message, ahead_s)
             if type(message) is Ended:
                 link.received = message.number
                 if message.key in link.running:
@@ -401,6 +404,13 @@ class ProcessEngine:
 
 def _no_text(error: UnicodeEncodeError) -> str:
     return f"its command holds text that is no valid Unicode: {error.object[:80]!a}"
+
+
+def on_our_clock(message: Ended | Started, ahead_s: float) -> Ended | Started:
+    """The same, with times as this machine's clock would have told them."""
+    if isinstance(message, Started) or not message.started:
+        return replace(message, time=message.time - ahead_s)
+    return replace(message, time=message.time - ahead_s, started=message.started - ahead_s)
 
 
 def as_event(ended: Ended) -> TaskEnded:

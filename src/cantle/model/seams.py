@@ -30,7 +30,19 @@ class Inbox(Protocol):
 
 
 class Channel(Protocol):
-    """Bytes to and from one runner, in order. What the bytes mean is the engine's and the runner's affair."""
+    """Bytes to and from one runner, in order. What the bytes mean is the engine's and the runner's affair.
+
+    `clock_ahead_s`: by how much the clock of the runner's machine is ahead of ours. `why_ended`: once the runner has gone,
+    what is known of the reason, "" for nothing.
+    """
+
+    @property
+    def clock_ahead_s(self) -> float:
+        """Seconds; negative when it is behind. 0 where it is the same clock, or nearly."""
+
+    @property
+    def why_ended(self) -> str:
+        """A sentence, or ""."""
 
     def fileno(self) -> int:
         """A descriptor that becomes readable when `receive` has something, the end included."""

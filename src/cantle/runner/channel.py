@@ -13,6 +13,9 @@ class DescriptorChannel:
 
     __slots__ = ("_backlog", "read_fd", "write_fd")
 
+    clock_ahead_s = 0.0
+    why_ended = ""
+
     def __init__(self, read_fd: int, write_fd: int) -> None:
         os.set_blocking(read_fd, False)
         os.set_blocking(write_fd, False)

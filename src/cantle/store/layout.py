@@ -24,6 +24,7 @@ class Layout:
 
     __slots__ = (
         "directory",
+        "fleet",
         "journal",
         "lock",
         "logs",
@@ -46,6 +47,7 @@ class Layout:
         self.requests = self.own / "requests"
         self.study = self.own / "study"
         self.nodes = self.own / "nodes"
+        self.fleet = self.own / "fleet"
 
     @property
     def maestro_cancel(self) -> Path:

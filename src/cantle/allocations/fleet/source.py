@@ -22,6 +22,8 @@ class Invitation(msgspec.Struct, frozen=True):
     file: str
     content: bytes
     python: str
+    number: int = 0
+    """Which source it was given to; runners bring it back, so that it is known whose they are."""
 
     def command(self, *options: str, python: str = "", stdin: bool = False) -> list[str]:
         """The words that start a runner; `options` are further ones of `cantle runner`, as in `--name`, `n3`, `--cores`, `4`.
@@ -29,7 +31,17 @@ class Invitation(msgspec.Struct, frozen=True):
         `stdin`: the runner reads `content` from its standard input, and lives no longer than that stays open.
         """
         where = "-" if stdin else self.file
-        return [python or self.python, "-m", "cantle", "runner", "--connect", where, "--expected", *options]
+        return [
+            python or self.python,
+            "-m",
+            "cantle",
+            "runner",
+            "--connect",
+            where,
+            "--expected",
+            str(self.number),
+            *options,
+        ]
 
 
 class Report(Protocol):

@@ -1,0 +1,343 @@
+"""How do several machines serve as nodes? Sources start runners there, and each that joins is a node; this machine may be one.
+
+Sources report from any thread, and so does the server; all that they say is acted on in the loop's thread.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from msgspec.structs import replace
+
+from cantle import __version__
+from cantle.allocations.fleet import letter as letters
+from cantle.allocations.fleet.addresses import chosen, interfaces_here
+from cantle.allocations.fleet.joining import Hello, Verdict, judge, unique, welcome
+from cantle.allocations.fleet.letter import Letter
+from cantle.allocations.fleet.server import (
+    Broken,
+    FleetChannel,
+    FleetServer,
+    Gone,
+    Joined,
+    Listening,
+    News,
+    Refused,
+)
+from cantle.allocations.fleet.source import Invitation, Source
+from cantle.errors import MachineError
+from cantle.model.records import Event, NodesAwaited, NodesJoined
+from cantle.model.resources import Node
+from cantle.model.seams import Channel, Inbox
+
+if TYPE_CHECKING:
+    from cantle.allocations.fleet.certificates import Identity
+
+SILENCE_S = 20.0
+_TOLD_REFUSALS = 20
+"""So many refused connections are told one by one: somebody may try all night."""
+
+
+class Here(Protocol):
+    """What of the machine under us takes part: an allocation that can be made ready early."""
+
+    notes: list[str]
+
+    def prepare(self, errand: Callable[[], None] | None = None) -> None:
+        """Fork a runner now."""
+
+    def open(self, inbox: Inbox) -> None:
+        """Begin."""
+
+    def connect(self, node: Node) -> Channel:
+        """Start a runner for this node."""
+
+    def lost(self, node: Node) -> None:
+        """The node's runner is gone."""
+
+    def close(self) -> None:
+        """Give everything back."""
+
+
+class _Said(NamedTuple):
+    """What a source has said: `more` runners are on their way (negative: will not come), and why."""
+
+    source: int
+    more: int
+    text: str = ""
+
+
+class FleetAllocation:
+    """Nodes on other machines, and on this one when `here` is given.
+
+    `sources` start the runners. `open_ended`: others may come at any time, so that no task is called impossible, and the run
+    waits for them. `interface` names the interface or the address to listen on. `silence_s` bounds how long a runner is taken
+    for alive without a word. Call `prepare` before anything large is read, and `house` before `open`.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        here: Here | None = None,
+        *,
+        open_ended: bool = False,
+        interface: str = "",
+        port: int = 0,
+        silence_s: float = SILENCE_S,
+    ) -> None:
+        self.notes: list[str] = []
+        self._sources = sources
+        self._here = here
+        self._here_names: set[str] = set()
+        self._open_ended = open_ended
+        self._silence_s = silence_s
+        host, advertised = chosen(interface, interfaces_here())
+        self._run = f"{os.uname().nodename}-{os.getpid()}-{os.urandom(6).hex()}"
+        self._server = FleetServer(
+            self._run, self._news, self._judge, host=host, port=port, advertised=advertised, silence_s=silence_s
+        )
+        self._begun = False
+        self._folder: Path | None = None
+        self._directory = ""
+        self._probe: tuple[str, str] = ("", "")
+        self._inbox: Inbox | None = None
+        self._told: deque[News | _Said] = deque()
+        self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._awaited: dict[int, int] = {}
+        """By source, how many of its runners are on their way; -1: this machine's own nodes."""
+        self._awaited_told = 0
+        """How many the run takes for being on their way: what was told it last, less those that have joined since."""
+        self._channels: dict[str, tuple[Hello, FleetChannel]] = {}
+        """By node, those that serve now."""
+        self._refusals = 0
+        self._identity: Identity | None = None
+
+    def prepare(self, errand: Callable[[], None] | None = None) -> None:
+        """Fork this machine's runner, if it has one, and begin to listen."""
+        if self._here is not None:
+            self._here.prepare(errand)
+        elif errand is not None:
+            errand()
+        self._begin()
+
+    def house(self, directory: Path, folder: Path) -> None:
+        """The run's directory, and the folder in it for what concerns the fleet."""
+        self._directory = str(directory)
+        self._folder = folder
+
+    def open(self, inbox: Inbox) -> None:
+        """Begin: this machine's nodes are there at once; the others come when they come."""
+        self._inbox = inbox
+        inbox.watch(self._wake[0], self._hear)
+        self._begin()
+        self._awaited = dict.fromkeys(range(len(self._sources)), 1)  # until they have said how many
+        self._tell_awaited()
+        if self._here is not None:
+            self._here.open(_HereInbox(inbox, self))
+            self.notes += self._here.notes
+
+    def connect(self, node: Node) -> Channel:
+        """The channel to the node's runner. Raises MachineError when it has gone meanwhile."""
+        if node.name in self._here_names and self._here is not None:
+            return self._here.connect(node)
+        if node.name not in self._channels:
+            raise MachineError(f"{node.name} has gone before it was used")
+        return self._channels[node.name][1]
+
+    def lost(self, node: Node) -> None:
+        """Whoever started the runner may start another one."""
+        if node.name in self._here_names and self._here is not None:
+            self._here.lost(node)
+            return
+        hello, channel = self._channels.pop(node.name, (None, None))
+        if channel is not None:
+            channel.close()
+        if hello is not None and hello.expected and 0 <= hello.source < len(self._sources):
+            self._sources[hello.source].lost(hello.node.name)
+            self._hear()
+
+    def close(self) -> None:
+        """Let all runners end, and end what sources have started."""
+        self._server.close()
+        for source in self._sources:
+            source.close()
+        if self._here is not None:
+            self._here.close()
+        if self._inbox is not None:
+            self._inbox.unwatch(self._wake[0])
+        if self._folder is not None:
+            for name in (letters.FILE, _PROBE):
+                (self._folder / name).unlink(missing_ok=True)
+
+    # What others say, from their threads
+
+    def _news(self, news: News) -> None:
+        self._put(news)
+
+    def _put(self, said: News | _Said) -> None:
+        self._told.append(said)
+        try:
+            os.write(self._wake[1], b"\0")
+        except OSError:  # full of wake-ups already, or all is over
+            pass
+
+    def _judge(self, hello: Hello) -> Verdict:
+        """In the server's thread; reads only what does not change any more once runners can come."""
+        from time import time
+
+        version = sys.version.split()[0]
+        return judge(hello, self._run, __version__, version, self._probe[0], self._probe[1], time())
+
+    # In the loop's thread
+
+    def _begin(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self._server.start()
+
+    def _hear(self) -> None:
+        try:
+            while os.read(self._wake[0], 4096):
+                pass
+        except BlockingIOError:
+            pass
+        while self._told:
+            said = self._told.popleft()
+            if isinstance(said, _Said):
+                self._heed(said)
+            elif isinstance(said, Listening):
+                self._invite(said)
+            elif isinstance(said, Joined):
+                self._join(said)
+            elif isinstance(said, Refused):
+                self._refuse(said)
+            elif isinstance(said, Broken):
+                self.notes.append(f"no runner can join any more: {said.why}")
+                self._awaited.clear()
+                self._open_ended = False
+            elif isinstance(said, Gone) and said.hello.node.name in self._channels:
+                pass  # its channel ends, and that tells the engine
+        self._tell_awaited()
+
+    def _invite(self, listening: Listening) -> None:
+        if self._folder is None:
+            raise RuntimeError("house() was not called")
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        probe = self._folder / _PROBE
+        self._probe = (str(probe), os.urandom(12).hex())
+        probe.write_text(self._probe[1])
+        letter = Letter(
+            run=self._run,
+            addresses=listening.addresses,
+            identity=listening.identity,
+            directory=self._directory,
+            probe=self._probe[0],
+            probe_text=self._probe[1],
+            silence_s=self._silence_s,
+            cantle=__version__,
+            python=sys.version.split()[0],
+        )
+        path = self._folder / letters.FILE
+        letters.write(path, letter)
+        if self._open_ended:
+            self.notes.append(f"runners may join: cantle runner --connect {path}")
+        content = letters.encode(letter)
+        for number, source in enumerate(self._sources):
+            self._awaited[number] = 0
+            source.start(Invitation(str(path), content, sys.executable, number), _Report(self, number))
+        # What they have said so far counts before anybody hears that none is awaited.
+        while self._told and isinstance(first := self._told[0], _Said):
+            self._told.popleft()
+            self._heed(first)
+
+    def _heed(self, said: _Said) -> None:
+        """What a source has reported."""
+        self._awaited[said.source] = max(0, self._awaited.get(said.source, 0) + said.more)
+        if said.text:
+            self.notes.append(said.text)
+
+    def _join(self, joined: Joined) -> None:
+        assert self._inbox is not None
+        hello = joined.hello
+        taken = self._here_names | self._channels.keys()
+        node = replace(hello.node, name=unique(hello.node.name, taken))
+        self._channels[node.name] = (hello, joined.channel)
+        self.notes += joined.notes
+        if not hello.expected:
+            self.notes.append(f"a runner has joined, {welcome(node)}, by {hello.address.removeprefix('tls://')}")
+        self._inbox.put(NodesJoined(self._inbox.now(), [node]))
+        self._awaited_told = max(0, self._awaited_told - 1)
+        if hello.expected:
+            self._awaited[hello.source] = max(0, self._awaited.get(hello.source, 0) - 1)
+
+    def _refuse(self, refused: Refused) -> None:
+        self._refusals += 1
+        if self._refusals <= _TOLD_REFUSALS:
+            self.notes.append(refused.why)
+        if self._refusals == _TOLD_REFUSALS:
+            self.notes.append("further refusals are not told")
+        hello = refused.hello
+        if hello is not None and hello.expected and hello.run == self._run:
+            self._awaited[hello.source] = max(0, self._awaited.get(hello.source, 0) - 1)
+
+    def _tell_awaited(self) -> None:
+        if self._inbox is None:
+            return
+        awaited = sum(self._awaited.values()) + self._open_ended
+        if awaited != self._awaited_told:
+            self._awaited_told = awaited
+            self._inbox.put(NodesAwaited(self._inbox.now(), awaited))
+
+    def here_says(self, event: Event, inbox: Inbox) -> None:
+        """This machine's own nodes are counted with the others."""
+        if isinstance(event, NodesAwaited):
+            self._awaited[-1] = event.count
+            self._tell_awaited()
+            return
+        if isinstance(event, NodesJoined):
+            self._here_names.update(node.name for node in event.nodes)
+            self._awaited_told = max(0, self._awaited_told - len(event.nodes))
+        inbox.put(event)
+
+
+_PROBE = "probe"
+
+
+class _HereInbox:
+    """The inbox as this machine's own allocation sees it."""
+
+    def __init__(self, inbox: Inbox, fleet: FleetAllocation) -> None:
+        self._inbox = inbox
+        self._fleet = fleet
+        self.watch = inbox.watch
+        self.unwatch = inbox.unwatch
+        self.now = inbox.now
+
+    def put(self, event: Event) -> None:
+        """Hand over an event, or keep it for the sum of all that is awaited."""
+        self._fleet.here_says(event, self._inbox)
+
+
+class _Report:
+    """What one source says, brought into the loop's thread."""
+
+    def __init__(self, fleet: FleetAllocation, source: int) -> None:
+        self._fleet = fleet
+        self._source = source
+
+    def expect(self, n: int) -> None:
+        """So many more are on their way."""
+        self._fleet._put(_Said(self._source, n))
+
+    def failed(self, n: int, why: str) -> None:
+        """So many will not come."""
+        self._fleet._put(_Said(self._source, -n, why))
+
+    def note(self, text: str) -> None:
+        """A sentence for the user."""
+        self._fleet._put(_Said(self._source, 0, text))

@@ -1,0 +1,265 @@
+"""How does a runner on another machine live? As a child of a Dask worker, which carries its bytes to the conductor and back.
+
+The child is the same runner that a conductor forks on its own machine; it is forked first, while this process is small. When
+the conductor falls silent, says that all is over, or its connection ends, the child's channel is closed: it ends its tasks,
+and then this process ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from time import monotonic, time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
+
+from cantle.allocations.fleet.dasked import (
+    BEAT,
+    DOWN,
+    HELLO,
+    OVER,
+    REFUSED,
+    UP,
+    WELCOME,
+    configure,
+    hear_log,
+    security_of,
+)
+from cantle.allocations.fleet.joining import Hello
+from cantle.allocations.fleet.letter import Letter
+from cantle.allocations.fleet.reaching import reach
+from cantle.allocations.fleet.relay import Relay
+from cantle.allocations.fleet.turning import turn
+from cantle.runner.frames import Frames, encode, frame
+from cantle.runner.messages import Down, Setup
+
+if TYPE_CHECKING:
+    from distributed.worker import Worker
+
+    from cantle.allocations.forking import LocalChannel
+
+DONE, UNREACHABLE, REFUSED_US, LOST, BROKEN = 0, 3, 4, 5, 6
+"""How it ended: the run is over; no address led to the conductor; it did not take us; it was lost; our runner is gone."""
+_WELCOME_S = 60.0
+_LEAVE_S = 5.0
+_SOONER = 0.75
+"""A runner gives its conductor up in this part of the time after which the conductor gives it up: so no task runs twice."""
+
+_THE_NODES_OWN = (
+    "HOSTNAME", "TMPDIR", "XDG_RUNTIME_DIR", "SSH_CONNECTION", "SSH_CLIENT", "SSH_TTY", "SSH_AUTH_SOCK", "SLURMD_NODENAME",
+    "SLURM_NODEID", "SLURM_TOPOLOGY_ADDR",
+)  # fmt: skip
+"""What of the environment belongs to a machine and not to the run."""
+
+
+class Member:
+    """One runner in the fleet. `say` tells whoever looks at this process's stderr.
+
+    `own_env`: tasks get this process's environment. `lifeline`: this process ends when its stdin does.
+    """
+
+    def __init__(
+        self,
+        letter: Letter,
+        hello: Hello,
+        channel: LocalChannel,
+        own_env: bool,
+        say: Callable[[str], None],
+        lifeline: bool = False,
+    ) -> None:
+        self._letter = letter
+        self._hello = hello
+        self._channel = channel
+        self._own_env = own_env
+        self._say = say
+        self._lifeline = lifeline
+        self._before: Frames[Down] | None = Frames(Down)
+        """Until the setup has come, which is changed on its way."""
+        self._heard = monotonic()
+        self._code: int | None = None
+        self._why = ""
+        self._worker: Worker | None = None
+        self._relay: Relay | None = None
+        self._welcomed = False
+
+    def live(self) -> int:
+        """Join, serve, and end. The exit status."""
+        try:
+            return turn(self._live(), tidy=False)
+        finally:
+            self._channel.close()
+
+    async def _live(self) -> int:
+        loop = asyncio.get_running_loop()
+        self._ended = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(
+                number, self._end, LOST, f"somebody sent {signal.Signals(number).name} to the runner"
+            )
+        if self._lifeline:
+            loop.add_reader(0, self._on_stdin)
+        patience_s = self._letter.silence_s
+        found = await reach(self._letter.addresses, self._letter.identity, patience_s)
+        if not found.address:
+            self._say("no address led to the conductor:\n" + "\n".join(f"  {line}" for line in found.tried))
+            return UNREACHABLE
+        configure(self._letter.silence_s)
+        from distributed.worker import Worker
+
+        problems: list[str] = []
+        hear_log(problems.append)
+        with _scratch() as scratch:
+            worker = Worker(
+                found.address,
+                nthreads=1,
+                security=security_of(self._letter.identity),
+                local_directory=scratch,
+                memory_limit=0,
+                dashboard=False,
+                name=f"{self._hello.host}-{os.getpid()}-{os.urandom(4).hex()}",
+                heartbeat_interval="60s",  # its own; ours are on the stream
+                protocol="tls",
+            )
+            self._worker = worker
+            worker.stream_handlers.update(
+                {
+                    DOWN: self._on_down,
+                    WELCOME: self._on_welcome,
+                    REFUSED: self._on_refused,
+                    OVER: self._on_over,
+                    BEAT: self._on_beat,
+                }
+            )
+            try:
+                await asyncio.wait_for(worker, _WELCOME_S)
+            except Exception as problem:  # noqa: BLE001 - whatever Dask raises, we are not in
+                self._say(f"the conductor at {found.address} did not take this runner: {problem}")
+                return REFUSED_US
+            hello = replace(self._hello, time=time(), address=found.address)
+            self._send({"op": HELLO, "hello": msgspec.msgpack.encode(hello)})
+            beating = asyncio.create_task(self._beat())
+            await self._ended.wait()
+            beating.cancel()
+            if self._relay is not None:
+                self._relay.stop()
+            # Whatever the conductor hears from now on, what ran here has ended.
+            await loop.run_in_executor(None, self._channel.close)
+            if self._why:
+                self._send({"op": OVER, "why": self._why})
+                if self._code != DONE:
+                    self._say(self._why)
+            with suppress(Exception):  # we leave anyway
+                await asyncio.wait_for(worker.close(timeout=2, nanny=False, executor_wait=False), _LEAVE_S)
+        return DONE if self._code is None else self._code
+
+    def _end(self, code: int, why: str) -> None:
+        if self._code is None:
+            self._code = code
+            self._why = why
+            self._ended.set()
+
+    def _on_stdin(self) -> None:
+        try:
+            said = os.read(0, 4096)
+        except OSError:
+            said = b""
+        if not said:
+            asyncio.get_running_loop().remove_reader(0)
+            self._end(LOST, "whoever started the runner has gone")
+
+    def _send(self, message: dict[str, Any]) -> None:
+        assert self._worker is not None
+        try:
+            self._worker.batched_stream.send(message)
+        except OSError:
+            self._end(LOST, "the connection to the conductor broke")
+
+    async def _beat(self) -> None:
+        assert self._worker is not None
+        silence_s = self._letter.silence_s
+        pause = max(0.05, min(2.0, silence_s / 6))
+        begun = monotonic()
+        while True:
+            await asyncio.sleep(pause)
+            now = monotonic()
+            if str(self._worker.status).endswith(("closed", "closing", "failed")):
+                self._end(LOST, "the conductor went away")
+            elif not self._welcomed and now - begun > _WELCOME_S:
+                self._end(REFUSED_US, "the conductor did not answer")
+            elif now - self._heard > _SOONER * silence_s:
+                self._end(LOST, f"the conductor gave no sign of life for {now - self._heard:.0f} s")
+            else:
+                self._send({"op": BEAT})
+
+    def _on_beat(self) -> None:
+        self._heard = monotonic()
+
+    def _on_welcome(self, time: float) -> None:  # noqa: ARG002 - for later
+        self._heard = monotonic()
+        self._welcomed = True
+        self._relay = Relay(
+            asyncio.get_running_loop(),
+            self._channel,
+            lambda data: self._send({"op": UP, "data": data}),
+            lambda: self._end(BROKEN, "its runner is gone"),
+        )
+
+    def _on_refused(self, why: str) -> None:
+        self._end(REFUSED_US, f"the conductor refused this runner: {why}")
+
+    def _on_over(self, why: str) -> None:
+        self._end(DONE, why)
+
+    def _on_down(self, data: bytes) -> None:
+        self._heard = monotonic()
+        if self._before is not None:
+            messages = self._before.feed(data)
+            if not messages:
+                return
+            self._before = None
+            data = frame([encode(self._as_here(message)) for message in messages])
+        if self._relay is not None:
+            self._relay.feed(data)
+
+    def _as_here(self, message: Down) -> Down:
+        """The setup with what of the environment belongs to this machine."""
+        if not isinstance(message, Setup):
+            return message
+        env = dict(os.environb) if self._own_env else {**message.env, **_own()}
+        if self._own_env:
+            env.update({name: value for name, value in message.env.items() if name.startswith(b"CANTLE_")})
+        else:
+            for name in _THE_NODES_OWN:
+                if name not in os.environ:
+                    env.pop(name.encode(), None)
+        return replace(message, env=env)
+
+
+def _own() -> dict[bytes, bytes]:
+    return {name.encode(): os.fsencode(os.environ[name]) for name in _THE_NODES_OWN if name in os.environ}
+
+
+class _scratch:  # noqa: N801 - a context, written like a function
+    """A directory for what Dask writes, which nothing of ours needs; removed at the end."""
+
+    def __enter__(self) -> str:
+        from tempfile import mkdtemp
+
+        self._path = mkdtemp(prefix="cantle-")
+        return self._path
+
+    def __exit__(self, *_: object) -> None:
+        from shutil import rmtree
+
+        rmtree(self._path, ignore_errors=True)
+
+
+def report_to_stderr(text: str) -> None:
+    """Say it where whoever started the runner can read it: ssh, srun, a person."""
+    print(f"cantle runner on {os.uname().nodename}: {text}", file=sys.stderr, flush=True)

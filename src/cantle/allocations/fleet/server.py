@@ -1,0 +1,324 @@
+"""How does the conductor let runners in, and how do their bytes reach its engine? A Dask scheduler in a thread of its own.
+
+What happens there is told through `hear`, from that thread: the server is listening, a runner wants to join, has gone, or was
+refused before it could say a word. All else goes on between the loop's thread and a pair of sockets for each runner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from time import monotonic, time
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+from cantle.allocations.fleet.certificates import Identity, make_identities
+from cantle.allocations.fleet.dasked import (
+    BEAT,
+    DOWN,
+    HELLO,
+    OVER,
+    REFUSED,
+    UP,
+    WELCOME,
+    configure,
+    hear_log,
+    security_of,
+)
+from cantle.allocations.fleet.joining import Hello, Verdict
+from cantle.allocations.fleet.relay import Relay
+from cantle.allocations.fleet.turning import turn
+from cantle.runner.channel import DescriptorChannel
+
+if TYPE_CHECKING:
+    from distributed.scheduler import Scheduler
+
+_HUNG_UP = ("UNEXPECTED_EOF", "Connection reset", "Stream is closed")
+"""A runner tries all addresses, and hangs up on the rest as soon as one has answered."""
+_LEAVE_S = 10.0
+"""So long the server waits for runners to end their tasks and leave when the run is over."""
+
+
+class FleetChannel(DescriptorChannel):
+    """The engine's end of the way to a runner.
+
+    `clock_ahead_s`: by how much its clock is ahead of ours. `why_ended`: when the runner has gone, what is known of that.
+    """
+
+    __slots__ = ("_socket", "clock_ahead_s", "why_ended")
+
+    def __init__(self, end: socket.socket, clock_ahead_s: float) -> None:
+        super().__init__(end.fileno(), end.fileno())
+        self._socket = end
+        self.clock_ahead_s = clock_ahead_s
+        self.why_ended = ""
+
+    def close(self) -> None:
+        """Close; the runner is told, ends all that it started, and leaves."""
+        self._socket.close()
+
+
+class Listening(msgspec.Struct, frozen=True):
+    """Runners can come, if they know these addresses and have this identity."""
+
+    addresses: tuple[str, ...]
+    identity: Identity
+
+
+class Broken(msgspec.Struct, frozen=True):
+    """The server could not begin, or has died."""
+
+    why: str
+
+
+class Joined(msgspec.Struct, frozen=True):
+    """A runner was let in, as `hello.node`; `channel` leads to it."""
+
+    hello: Hello
+    channel: Any
+    notes: tuple[str, ...]
+
+
+class Gone(msgspec.Struct, frozen=True):
+    """A runner that had joined has gone."""
+
+    hello: Hello
+    why: str
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """Somebody was not let in. `hello` is None when it never got so far as to say who it is."""
+
+    hello: Hello | None
+    why: str
+
+
+News: TypeAlias = Listening | Broken | Joined | Gone | Refused
+
+
+class _Member:
+    """A runner as the server's thread knows it, from its connection to its end."""
+
+    __slots__ = ("channel", "heard", "hello", "relay", "socket")
+
+    def __init__(self) -> None:
+        self.hello: Hello | None = None
+        self.relay: Relay | None = None
+        self.socket: socket.socket | None = None
+        self.channel: FleetChannel | None = None
+        self.heard = monotonic()
+
+
+class FleetServer:
+    """Serves from `start` to `close`. `judge` decides on each runner that says hello, in the server's thread.
+
+    `host` is the address to listen on, "" for all; `advertised` are those that runners are told, of which each
+    takes what leads here. `silence_s` bounds how long a runner is taken for alive without a word.
+    """
+
+    def __init__(
+        self,
+        run: str,
+        hear: Callable[[News], None],
+        judge: Callable[[Hello], Verdict],
+        *,
+        host: str = "",
+        port: int = 0,
+        advertised: Sequence[str] = ("127.0.0.1",),
+        silence_s: float = 20.0,
+    ) -> None:
+        self._run = run
+        self._hear = hear
+        self._judge = judge
+        self._host = host
+        self._port = port
+        self._advertised = advertised
+        self._silence_s = silence_s
+        self._members: dict[str, _Member] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._end: asyncio.Event | None = None
+        self._patience_s = _LEAVE_S
+        self._scheduler: Scheduler | None = None
+        self._thread = threading.Thread(target=self._live, name="fleet", daemon=True)
+
+    def start(self) -> None:
+        """Begin. `Listening` follows, or `Broken`."""
+        self._thread.start()
+
+    def close(self, patience_s: float = _LEAVE_S) -> None:
+        """Tell all runners that the run is over, and wait until they have gone, for a bounded time."""
+        self._patience_s = patience_s
+        if self._loop is not None and self._end is not None:
+            try:
+                self._loop.call_soon_threadsafe(self._end.set)
+            except RuntimeError:  # it has ended by itself
+                pass
+        self._thread.join(patience_s + 5)
+
+    # All below runs in the server's thread.
+
+    def _live(self) -> None:
+        try:
+            turn(self._serve())
+        except Exception as problem:  # noqa: BLE001 - the run has to know, whatever it is
+            self._hear(Broken(f"{type(problem).__name__}: {problem}"))
+
+    async def _serve(self) -> None:
+        configure(self._silence_s)
+        from distributed.diagnostics.plugin import SchedulerPlugin
+        from distributed.scheduler import Scheduler
+
+        hear_log(self._hear_log)
+        self._loop = asyncio.get_running_loop()
+        self._end = asyncio.Event()
+        ours, theirs = make_identities(self._run)
+        host = self._host or "0.0.0.0"
+        scheduler = Scheduler(
+            host=f"tls://{host}:{self._port}", security=security_of(ours), dashboard=False, dashboard_address=":0"
+        )
+        self._scheduler = scheduler
+        members = self._members
+        come, gone = self._come, self._gone
+
+        class Watch(SchedulerPlugin):
+            """Tells of workers that come and leave."""
+
+            def add_worker(self, scheduler: Scheduler, worker: str) -> None:  # noqa: ARG002
+                come(worker)
+
+            def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:  # noqa: ARG002
+                gone(worker, "")
+
+        scheduler.add_plugin(Watch(), name="cantle")
+        scheduler.stream_handlers.update(
+            {HELLO: self._on_hello, UP: self._on_up, OVER: self._on_over, BEAT: self._on_beat}
+        )
+        await scheduler
+        port = scheduler.port
+        addresses = tuple(f"tls://{_bracketed(address)}:{port}" for address in self._advertised)
+        self._hear(Listening(addresses, theirs))
+        beating = asyncio.create_task(self._beat())
+        try:
+            await self._end.wait()
+            for address in list(members):
+                self._send(address, {"op": OVER, "why": ""})
+            until = monotonic() + self._patience_s
+            while members and monotonic() < until:
+                await asyncio.sleep(0.01)
+        finally:
+            beating.cancel()
+            await asyncio.wait_for(scheduler.close(), 5)
+
+    async def _beat(self) -> None:
+        """Give signs of life, and miss those of others."""
+        pause = max(0.05, min(2.0, self._silence_s / 6))
+        while True:
+            slept = monotonic()
+            await asyncio.sleep(pause)
+            now = monotonic()
+            if now - slept > pause + self._silence_s / 4:
+                # It is us who were not there (stopped, or starved of time): nobody is to blame for our silence.
+                for member in self._members.values():
+                    member.heard = now
+            for address, member in list(self._members.items()):
+                if now - member.heard > self._silence_s:
+                    self._gone(address, f"its runner gave no sign of life for {self._silence_s:g} s")
+                else:
+                    self._send(address, {"op": BEAT})
+
+    def _send(self, address: str, message: dict[str, Any]) -> None:
+        assert self._scheduler is not None
+        comm = self._scheduler.stream_comms.get(address)
+        if comm is None:
+            self._gone(address, "the connection to its runner broke")
+            return
+        try:
+            comm.send(message)
+        except OSError:
+            self._gone(address, "the connection to its runner broke")
+
+    def _come(self, address: str) -> None:
+        """Somebody with a certificate is there; if he does not say who he is, he is forgotten like one that fell silent."""
+        self._members.setdefault(address, _Member())
+
+    def _on_hello(self, worker: str, hello: bytes) -> None:
+        member = self._members.setdefault(worker, _Member())
+        member.heard = monotonic()
+        try:
+            said = msgspec.msgpack.decode(hello, type=Hello)
+        except msgspec.DecodeError as error:
+            self._refuse(worker, None, f"a runner at {worker} speaks another language: {error}")
+            return
+        verdict = self._judge(said)
+        if verdict.refusal:
+            self._refuse(worker, said, verdict.refusal)
+            return
+        ours, theirs = socket.socketpair()
+        member.hello = said
+        member.socket = theirs
+        assert self._loop is not None
+        member.relay = Relay(
+            self._loop,
+            DescriptorChannel(theirs.fileno(), theirs.fileno()),
+            lambda data: self._send(worker, {"op": DOWN, "data": data}),
+            lambda: self._let_go(worker),
+        )
+        self._send(worker, {"op": WELCOME, "time": time()})
+        member.channel = FleetChannel(ours, verdict.ahead_s)
+        self._hear(Joined(said, member.channel, verdict.notes))
+
+    def _on_up(self, worker: str, data: bytes) -> None:
+        member = self._members.get(worker)
+        if member is not None:
+            member.heard = monotonic()
+            if member.relay is not None:
+                member.relay.feed(data)
+
+    def _on_beat(self, worker: str) -> None:
+        member = self._members.get(worker)
+        if member is not None:
+            member.heard = monotonic()
+
+    def _on_over(self, worker: str, why: str) -> None:
+        self._gone(worker, why)
+
+    def _refuse(self, address: str, hello: Hello | None, why: str) -> None:
+        self._members.pop(address, None)
+        self._send(address, {"op": REFUSED, "why": why})
+        self._hear(Refused(hello, why))
+
+    def _let_go(self, address: str) -> None:
+        """The engine has closed its end: the node is used no more."""
+        member = self._members.get(address)
+        if member is not None and member.socket is not None:
+            member.socket.close()
+            member.socket = member.relay = None
+            self._send(address, {"op": OVER, "why": ""})
+
+    def _gone(self, address: str, why: str) -> None:
+        member = self._members.pop(address, None)
+        if member is None:
+            return
+        if member.relay is not None and member.socket is not None:
+            member.relay.stop()
+            assert member.channel is not None
+            member.channel.why_ended = why
+            member.socket.close()
+            assert member.hello is not None
+            self._hear(Gone(member.hello, why or "its runner is gone"))
+        scheduler = self._scheduler
+        if scheduler is not None and address in scheduler.workers:
+            assert self._loop is not None
+            self._loop.create_task(scheduler.remove_worker(address, stimulus_id="cantle", close=True))
+
+    def _hear_log(self, text: str) -> None:
+        _, failed, who = text.partition("TLS handshake failed with remote ")
+        if failed and not any(harmless in who for harmless in _HUNG_UP):
+            self._hear(Refused(None, f"a connection was refused, since it has no certificate of this run: {who}"))
+
+
+def _bracketed(address: str) -> str:
+    return f"[{address}]" if ":" in address else address

@@ -1,0 +1,126 @@
+"""`cantle runner`: serve a run from another machine. People start it by hand; ssh, srun and others start it by itself."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cantle.cli.command import Command, amount, at_least, named_amount
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+    from cantle.allocations.fleet.letter import Letter
+    from cantle.model.resources import Node
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--connect",
+        required=True,
+        metavar="FILE",
+        help="the file that the run told of when it began, or its directory; - reads it from stdin, and ends with that",
+    )
+    node = parser.add_argument_group("what this machine gives")
+    node.add_argument("--name", default="", help="what the node is called (default: this machine's name)")
+    node.add_argument(
+        "--cores", type=at_least(1), metavar="N", help="so many cores (default: those this process may use)"
+    )
+    node.add_argument("--gpus", type=at_least(0), metavar="N", help="so many GPUs (default: those found here)")
+    node.add_argument("--memory", type=amount("memory_mib"), metavar="SIZE", help="memory to hand out, as in 16GB")
+    node.add_argument(
+        "--resource", action="append", default=[], type=named_amount, metavar="NAME=N", help="so many of a named thing"
+    )
+    node.add_argument("--kind", default="", metavar="KIND", help="what kind of node it is, for steps that ask for one")
+    node.add_argument("--machine", default="", metavar="NAME", help="the machine it stands on, if several share one")
+    node.add_argument("--until", type=float, default=0.0, metavar="EPOCH", help="when this machine is taken away")
+    node.add_argument(
+        "--own-env", action="store_true", help="tasks get the environment of this command, not that of the conductor"
+    )
+    parser.add_argument("--expected", type=int, metavar="N", help="for whoever starts runners by itself: its number")
+
+
+def _serve(asked: Namespace) -> int:
+    from cantle.allocations.fleet import letter as letters
+    from cantle.errors import RequestError
+
+    lifeline = asked.connect == "-"
+    if lifeline:
+        line = sys.stdin.buffer.readline()
+        if not line:
+            raise RequestError("there was nothing on stdin: whoever started this runner has gone")
+        letter = letters.decode(line, "what came over stdin")
+    else:
+        path = Path(asked.connect)
+        if path.is_dir():
+            from cantle.store.layout import Layout
+
+            path = Layout(path).fleet / letters.FILE
+        letter = letters.read(path)
+    node, notes = _node(asked)
+    return _join(asked, letter, node, notes, lifeline)
+
+
+def _node(asked: Namespace) -> tuple[Node, tuple[str, ...]]:
+    from cantle.allocations.local import LocalAllocation
+
+    here = LocalAllocation(
+        cores=asked.cores,
+        gpus=asked.gpus,
+        memory_mib=None if asked.memory is None else int(asked.memory),
+        named=tuple(sorted(asked.resource)),
+    )
+    from msgspec.structs import replace
+
+    node = here.this_machine()
+    name = asked.name or node.name
+    machine = asked.machine or node.machine
+    return replace(node, name=name, machine=machine, kind=asked.kind, ends_at=asked.until), tuple(here.notes)
+
+
+def _join(asked: Namespace, letter: Letter, node: Node, notes: tuple[str, ...], lifeline: bool) -> int:
+    from cantle import __version__
+    from cantle.allocations.fleet.joining import Hello
+    from cantle.allocations.forking import fork_runner
+
+    channel = fork_runner()  # before anything large is loaded, and before there are threads
+    from cantle.allocations.fleet.member import Member, report_to_stderr
+
+    try:
+        sees: str | None = Path(letter.probe).read_text()
+    except (OSError, UnicodeDecodeError):
+        sees = None
+    hello = Hello(
+        run=letter.run,
+        node=node,
+        cantle=__version__,
+        python=sys.version.split()[0],
+        time=0.0,
+        sees=sees,
+        address="",
+        host=os.uname().nodename,
+        pid=os.getpid(),
+        expected=asked.expected is not None,
+        source=-1 if asked.expected is None else asked.expected,
+        notes=notes,
+    )
+    return Member(letter, hello, channel, asked.own_env, report_to_stderr, lifeline).live()
+
+
+RUNNER = Command(
+    "runner",
+    "",
+    _arguments,
+    _serve,
+    """\
+Joins a run that was begun with --listen, or with nodes of other machines, and serves it until it is over. The file holds a
+key: whoever can read it can join. The machine must see the run's directory under the same path.
+
+Exit status: 0 the run is over, 3 the conductor cannot be reached, 4 it refused this runner, 5 it was lost, 6 the runner
+broke.""",
+    """\
+  cantle runner --connect out               the directory of a run, on a file system that both machines see
+  cantle runner --connect out --cores 4 --kind fat""",
+)
