@@ -157,6 +157,7 @@ class VariantRow(msgspec.Struct, forbid_unknown_fields=True):
     area_core_s: float
     ratio: float | None
     succeeded: bool
+    stopped: str
     counts: dict[str, int]
     steps: list[StepRow]
     partitions: list[dict[str, str | float | None]]

@@ -35,8 +35,9 @@ class LocalAllocation:
 
     `cores`, `gpus` and `memory_mib` replace what is found; more cores than there are make logical ones, without binding.
     With `groups`, which say the cores, `memory_mib` is each node's. `nodes` replaces everything. `physical` counts one core
-    for all its hardware threads. `named` are further countable things, sorted. `notes` says, after `open`, what is not as
-    the machine has it. Raises RequestError for numbers that cannot be.
+    for all its hardware threads. `named` are further countable things, sorted. `ends_in_s`: the machine may be used for so
+    long from `open` on, 0 for ever. `notes` says, after `open`, what is not as the machine has it. Raises RequestError for
+    numbers that cannot be.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class LocalAllocation:
         physical: bool = False,
         named: tuple[tuple[str, int], ...] = (),
         groups: Sequence[Group] = (),
+        ends_in_s: float = 0.0,
     ) -> None:
         for what, number, least in (("cores", cores, 1), ("gpus", gpus, 0), ("memory", memory_mib, 1)):
             if number is not None and number < least:
@@ -70,6 +72,7 @@ class LocalAllocation:
         self._nodes = nodes
         self._physical = physical
         self._named = named
+        self._ends_in_s = ends_in_s
         self._ready: list[LocalChannel] = []
         self._open: list[LocalChannel] = []
         self._inbox: Inbox | None = None
@@ -92,6 +95,10 @@ class LocalAllocation:
         self._inbox = inbox
         processes.become_subreaper()  # should a runner be killed, its tasks become our children and can be ended
         nodes = list(self._nodes) if self._nodes is not None else self._on_this_machine()
+        if self._ends_in_s:
+            from msgspec.structs import replace
+
+            nodes = [replace(node, ends_at=inbox.now() + self._ends_in_s) for node in nodes]
         inbox.put(NodesAwaited(inbox.now(), len(nodes)))
         inbox.put(NodesJoined(inbox.now(), nodes))
         inbox.put(NodesAwaited(inbox.now(), 0))

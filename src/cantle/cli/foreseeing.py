@@ -175,6 +175,9 @@ def _simulate_arguments(parser: ArgumentParser) -> None:
         "--memory", type=amount("memory_mib"), metavar="SIZE", help="memory of each node (default: as much as needed)"
     )
     machines.add_argument(
+        "--ends-in", type=amount("duration_s"), metavar="TIME", help="the nodes are held for so long only, as in 90min"
+    )
+    machines.add_argument(
         "--packer", default="best-fit", metavar="NAME", help="best-fit (default), first-fit, spread or module:function"
     )
     chance = parser.add_argument_group("what happens")
@@ -209,7 +212,7 @@ def _simulate_arguments(parser: ArgumentParser) -> None:
 
 def _simulate(asked: Namespace) -> int:
     from cantle.plugins import find
-    from cantle.report.forecast import Chances, forecast, parse_losses, parse_nodes
+    from cantle.report.forecast import Chances, ending, forecast, parse_losses, parse_nodes
     from cantle.report.foreseen import forecast_object, page
     from cantle.runtime.patience import bounded
 
@@ -219,6 +222,7 @@ def _simulate(asked: Namespace) -> int:
         raise wrong(f"--failures {asked.failures:g}: a chance is between 0 and 1")
     study = read_dry(asked.file, asked, attempts=asked.attempts, scale=asked.scale)
     machines = parse_nodes(asked.nodes or f"1x{asked.cores or cores_here()}", study, asked.memory)
+    machines = ending(machines, asked.ends_in)
     found = forecast(
         study,
         machines,
@@ -267,5 +271,6 @@ Exit status: 0 when all tasks would be done, 2 otherwise, 1 when the study canno
   cantle simulate study.yaml --nodes 10x8              on ten nodes of 8 cores
   cantle simulate study.yaml --nodes 2x64:4,10x8       ... of two sorts, one with 4 GPUs
   cantle simulate montage.json --cores 8 --jitter 0.3 --failures 0.01 --seed 7
-  cantle simulate study.yaml --nodes 4x8 --lose 120:3  node 3 goes after two minutes""",
+  cantle simulate study.yaml --nodes 4x8 --lose 120:3  node 3 goes after two minutes
+  cantle simulate study.yaml --nodes 4x8 --ends-in 1h  what can be done in an hour, and what is left""",
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cantle.cli.command import amount, at_least, named_amount, wrong
+from cantle.cli.ending import ending_options, heed
 from cantle.cli.fleet import fleet_options, with_others
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def machine_options(parser: ArgumentParser) -> None:
         help="seconds between TERM and KILL for a task that is ended (default 5)",
     )
     fleet_options(parser)
+    ending_options(parser)
     telling = parser.add_argument_group("what is told")
     telling.add_argument("-q", "--quiet", action="store_true", help="print failures only")
     telling.add_argument(
@@ -127,6 +129,7 @@ def this_machine(asked: Namespace, errand: Callable[[], None] | None = None) -> 
         memory_mib=memory,
         named=tuple(sorted(asked.resource)),
         groups=_groups(asked),
+        ends_in_s=asked.ends_in or 0.0,
     )
     fleet = with_others(asked, here, ()) if asked.listen else None
     allocation: LocalAllocation | FleetAllocation = fleet or here
@@ -214,6 +217,7 @@ def conduct(conductor: Conductor, machine: Machine, asked: Namespace) -> int:
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
     gc.enable()
+    heed(conductor.record, asked)
     shown = _Shown(conductor, machine, asked)
     try:
         try:

@@ -30,6 +30,7 @@ COMMANDS = {
     "cancel": ("cantle.cli.asking", "Cancel a run, or some of its tasks."),
     "update": ("cantle.cli.asking", "Change the limits of a run while it goes on."),
     "partition": ("cantle.cli.partitioning", "Make, show, resize and end partitions while a run goes on."),
+    "node": ("cantle.cli.nodes", "Show, drain and resume the nodes of a run while it goes on."),
     "up": ("cantle.cli.pilots", "Hold this machine for several studies: begin a pilot."),
     "submit": ("cantle.cli.submitting", "Give a study to a pilot."),
     "jobs": ("cantle.cli.pilots", "Show the studies of a pilot."),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from cantle.cli.command import Command
 from cantle.cli.daemon import Herald, go_on_without_terminal
+from cantle.cli.ending import heed
 from cantle.cli.machine import as_before, machine_options, say, this_machine
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ def _hold(layout: Layout, asked: Namespace, herald: Herald) -> int:
         _spare_the_collector()
         _allow_many_files()
         try:
+            heed(pilot.record, asked)
             pilot.conduct(machine, decider, Surroundings(_reopen, _keep_status, herald.ready, _note))
         finally:
             pilot.close()

@@ -46,6 +46,9 @@ def _plan_arguments(parser: ArgumentParser) -> None:
         "--memory", type=amount("memory_mib"), metavar="SIZE", help="memory of each node (default: as much as needed)"
     )
     machines.add_argument(
+        "--ends-in", type=amount("duration_s"), metavar="TIME", help="the nodes are held for so long only, as in 90min"
+    )
+    machines.add_argument(
         "--packer",
         action="append",
         metavar="NAME",
@@ -81,6 +84,7 @@ def _plan_arguments(parser: ArgumentParser) -> None:
 def _plan(asked: Namespace) -> int:
     from cantle.plugins import find
     from cantle.report.durations import durations_of, experience_of
+    from cantle.report.forecast import ending
     from cantle.report.happened import happened_in
     from cantle.report.planned import page, plan_object
     from cantle.report.planning import foresee, recommend
@@ -99,7 +103,8 @@ def _plan(asked: Namespace) -> int:
         study = _sliced(before.study(), asked)
     durations = durations_of(study, asked.default_estimate, experience_of(before.timeline) if before else None)
     limits = limits_of(study, asked.throttle, asked.rlimit, asked.fail_fast)
-    variants = foresee(study, durations, limits, _groups(asked, study, durations, before), packers)
+    groups = [(text, ending(nodes, asked.ends_in)) for text, nodes in _groups(asked, study, durations, before)]
+    variants = foresee(study, durations, limits, groups, packers)
     advice = recommend(variants, asked.finish_by)
     if asked.html is not None:
         from cantle.report.html.document import plan_page

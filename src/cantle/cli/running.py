@@ -147,7 +147,8 @@ RUN = Command(
 Runs in parallel, within the cores, GPUs and memory of this machine. A Maestro study runs as it is. The run's directory
 holds the workspaces, status.csv, and all that is needed to resume.
 
-Exit status: 0 all tasks done, 2 some failed, 3 canceled or stopped (Ctrl-C), 1 nothing could be run.""",
+Exit status: 0 all tasks done, 2 some failed, 3 canceled or stopped (Ctrl-C), 4 stopped since the time of the nodes was up: go
+on with `cantle resume` on others; 1 nothing could be run.""",
     """\
   cantle run study.yaml
   cantle run study.yaml -o out --cores 8 --throttle 4

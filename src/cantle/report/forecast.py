@@ -121,6 +121,11 @@ def parse_nodes(text: str, study: Study, memory_mib: int | None) -> list[Node]:
     return nodes
 
 
+def ending(nodes: list[Node], ends_in_s: float | None) -> list[Node]:
+    """The same nodes, held for so many seconds only; None: for ever."""
+    return nodes if not ends_in_s else [msgspec.structs.replace(node, ends_at=ends_in_s) for node in nodes]
+
+
 def parse_losses(texts: Sequence[str], nodes: list[Node]) -> tuple[tuple[float, int], ...]:
     """Losses from `120:3` or `120:node3`: at this second, that node. Raises RequestError."""
     names = {node.name: number for number, node in enumerate(nodes)} | {str(n): n for n in range(len(nodes))}

@@ -31,6 +31,8 @@ def page(forecast: Forecast, nodes: list[Node], default_s: float) -> Iterator[st
     )
     yield f"  cores in use  {100 * forecast.utilisation:.1f} %"
     yield f"  tasks         {counted(state.totals)}"
+    if state.expired:
+        yield f"  stopped       {state.stopping}"
     if forecast.guessed:
         yield (
             f"  note          {count(forecast.guessed, 'task')} without an estimate: taken for "
@@ -86,6 +88,7 @@ def forecast_object(forecast: Forecast, nodes: list[Node]) -> dict[str, object]:
         "area_core_s": forecast.area_core_s,
         "ratio": forecast.ratio,
         "utilisation": forecast.utilisation,
+        "stopped": state.stopping,
         "without_estimate": forecast.guessed,
         "counts": {phase.name.lower(): state.totals[phase] for phase in Phase if state.totals[phase]},
         "steps": [msgspec.to_builtins(row, str_keys=True) for row in step_times(forecast.timeline)],

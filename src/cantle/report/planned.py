@@ -66,7 +66,7 @@ def _table(variants: Sequence[Variant], advice: Recommendation) -> Iterator[str]
                 "*" if number == advice.variant else "",
                 variant.name,
                 f"{found.cores:,}",
-                duration(found.end_s) if variant.whole else "fails",
+                duration(found.end_s) if variant.whole else "time is up" if found.state.expired else "fails",
                 duration(found.bound_s),
                 "-" if found.ratio is None else f"{found.ratio:.2f}",
                 hours(variant.node_hours),
@@ -88,6 +88,8 @@ def _details(variant: Variant) -> Iterator[str]:
         f"  lower bound   the longest chain {duration(found.critical_path_s)}, "
         f"the work spread evenly over the cores {duration(found.area_core_s / found.cores)}"
     )
+    if found.state.expired:
+        yield f"  stopped       {found.state.stopping}"
     for step in step_times(found.timeline):
         if chosen := widths_in_words(step):
             yield f"  widths        {printable(step.name)}: {chosen}"
@@ -142,6 +144,7 @@ def variant_object(variant: Variant) -> dict[str, object]:
         "area_core_s": found.area_core_s,
         "ratio": found.ratio,
         "succeeded": variant.whole,
+        "stopped": found.state.stopping,
         "counts": {phase.name.lower(): found.state.totals[phase] for phase in Phase if found.state.totals[phase]},
         "steps": [msgspec.to_builtins(row, str_keys=True) for row in step_times(found.timeline)],
         "partitions": [msgspec.to_builtins(row) for row in partition_times(found.timeline)],

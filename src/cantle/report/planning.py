@@ -118,7 +118,10 @@ def recommend(variants: Sequence[Variant], finish_by_s: float | None = None) -> 
     """
     whole = [number for number, variant in enumerate(variants) if variant.whole]
     if not whole:
-        return Recommendation(None, "none of them: tasks would fail on each")
+        late = all(variant.found.state.expired for variant in variants)
+        return Recommendation(
+            None, f"none of them: {'the time is up before all is done' if late else 'tasks would fail'} on each"
+        )
     soonest = min(whole, key=lambda number: variants[number].found.end_s)
     least_s = variants[soonest].found.end_s
     if finish_by_s is None:

@@ -174,7 +174,9 @@ def plan_page(
             (
                 variant.name,
                 f"{found.cores:,}",
-                duration(found.end_s) if variant.whole else '<b class="bad">fails</b>',
+                duration(found.end_s)
+                if variant.whole
+                else f'<b class="bad">{"time is up" if found.state.expired else "fails"}</b>',
                 duration(found.bound_s),
                 "-" if found.ratio is None else f"{found.ratio:.2f}",
                 hours(variant.node_hours),

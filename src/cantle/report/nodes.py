@@ -1,0 +1,88 @@
+"""How do the nodes of a run stand: which are used, drained or gone, what runs there, and until when?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cantle.core.state import State
+from cantle.model.resources import count
+from cantle.report.wording import duration, printable
+
+_MOST_TASKS = 2
+
+
+def node_table(state: State, now: float) -> Iterator[str]:
+    """The living nodes, a line each, and how many are gone."""
+    alive = [index for index in sorted(state.room.nodes) if state.room.alive >> index & 1]
+    gone = len(state.room.nodes) - len(alive)
+    if alive:
+        rows: list[tuple[str, ...]] = [("NAME", "STATE", "CORES", "RUNNING", "LEFT", "WHY")]
+        rows += [_row(state, index, now) for index in alive]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+        for row in rows:
+            yield "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+    else:
+        yield "no node is there"
+    if gone:
+        yield f"{count(gone, 'node')} {'has' if gone == 1 else 'have'} gone"
+    if state.awaited:
+        yield f"{count(state.awaited, 'node')} {'is' if state.awaited == 1 else 'are'} on the way"
+
+
+def node_line(state: State, index: int) -> str:
+    """One of them in a sentence."""
+    running = len(_running(state, index))
+    still = f", {count(running, 'task')} still running there" if running and index in state.drained else ""
+    why = f": {state.drained[index]}" if index in state.drained else ""
+    return f"{printable(state.room.nodes[index].name)} is {_standing(state, index)}{why}{still}"
+
+
+def node_objects(state: State) -> Iterator[dict[str, object]]:
+    """All of them for programs, those that are gone as well. `ends_at` in seconds since the epoch, null when not known."""
+    for index, node in sorted(state.room.nodes.items()):
+        running = _running(state, index)
+        yield {
+            "node": index,
+            "name": node.name,
+            "machine": node.machine,
+            "kind": node.kind,
+            "state": _standing(state, index),
+            "why": state.drained.get(index, ""),
+            "cores": node.cores,
+            "cores_in_use": _cores_in_use(state, index),
+            "gpus": node.gpus,
+            "memory_mib": node.memory_mib,
+            "running": [state.tasks[task].name for task in running],
+            "joined_at": state.joined_at.get(index),
+            "ends_at": node.ends_at or None,
+        }
+
+
+def _row(state: State, index: int, now: float) -> tuple[str, ...]:
+    node = state.room.nodes[index]
+    running = [printable(state.tasks[task].name) for task in _running(state, index)]
+    more = len(running) - _MOST_TASKS
+    told = ", ".join(running[:_MOST_TASKS]) + (f" and {more} more" if more > 0 else "")
+    left = duration(max(0.0, node.ends_at - now)) if node.ends_at else "-"
+    used = f"{_cores_in_use(state, index)}/{node.cores}"
+    return (printable(node.name), _standing(state, index), used, told or "-", left, state.drained.get(index, "") or "-")
+
+
+def _standing(state: State, index: int) -> str:
+    if not state.room.alive >> index & 1:
+        return "gone"
+    if index in state.drained:
+        return "ending" if state.lifetimes is not None and state.lifetimes.over >> index & 1 else "drained"
+    return "used"
+
+
+def _running(state: State, index: int) -> list[int]:
+    return [task for task in state.running_on.get(index, ()) if not state.stands_in_line(task)]
+
+
+def _cores_in_use(state: State, index: int) -> int:
+    """How many of its cores tasks have."""
+    return sum(
+        state.step_of(task).needs.cores if not state.step_of(task).needs.whole_nodes else state.room.nodes[index].cores
+        for task in _running(state, index)
+    )

@@ -1,0 +1,118 @@
+"""Nodes of a run that goes on: drained and used again from another shell, and emptied before their time is up."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_going_partitions import GoingRun
+
+from cantle.model.records import DrainNode, EndRun, Launch, NodeDrainAsked, TaskEnded
+from cantle.report.loading import load
+from cantle.store.journal import read
+from cantle.store.layout import Layout
+
+pytestmark = pytest.mark.real
+
+CANTLE = [sys.executable, "-m", "cantle"]
+HELD = """
+description: {name: held, description: tasks that end when somebody makes a file}
+study:
+- name: work
+  description: waits
+  run: {cmd: "until [ -e TOP/go-$(N) ]; do sleep 0.02; done"}
+global.parameters:
+  N: {values: [1, 2, 3, 4], label: N.%%}
+"""
+LONG = """
+description: {name: walls, description: two that fit and two that do not}
+study:
+- name: short
+  description: fits
+  run: {cmd: "echo done", estimate: 1 s}
+- name: long
+  description: does not
+  run: {cmd: "sleep 600; echo $(N)", walltime: "01:00:00"}
+- name: unknown
+  description: nobody knows
+  run: {cmd: "trap 'echo ended; exit 1' TERM; sleep 600 & wait"}
+global.parameters:
+  N: {values: [1, 2], label: N.%%}
+"""
+
+
+def node(run: GoingRun, action: str, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*CANTLE, "node", action, str(run.directory), *words], capture_output=True, text=True, timeout=60
+    )
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> GoingRun:
+    return GoingRun(tmp_path, HELD, "2x1")
+
+
+def names(run: GoingRun) -> list[str]:
+    return [json.loads(line)["name"] for line in node(run, "list", "--json").stdout.splitlines()]
+
+
+def test_a_node_is_drained_and_used_again_from_another_shell(held: GoingRun) -> None:
+    held.until_running(2)
+    first, second = names(held)
+    told = node(held, "drain", first)
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.startswith(f"{first} is drained: drained by ")
+    assert "1 task still running there" in told.stdout
+    held.go(1, 2)
+    held.until_running(1)
+    assert load(held.directory).state.running_on[1], "on the other one it goes on"
+    listed = node(held, "list").stdout.splitlines()
+    assert [line.split()[:2] for line in listed[1:]] == [[first, "drained"], [second, "used"]]
+    again = node(held, "resume", first)
+    assert again.stdout == f"{first} is used\n"
+    held.until_running(2)
+    held.go(3, 4)
+    assert held.process.wait(30) == 0
+    asked = [record for record in held.records() if isinstance(record, NodeDrainAsked)]
+    assert [record.node for record in asked] == [first]
+
+
+def test_a_node_that_there_is_not_cannot_be_drained(held: GoingRun) -> None:
+    held.until_running(2)
+    told = node(held, "drain", "elsewhere")
+    assert told.returncode == 1
+    assert "no node of held is called 'elsewhere'" in told.stderr
+    held.go(1, 2, 3, 4)
+    assert held.process.wait(30) == 0
+    assert "there is nothing to drain" in node(held, "drain", names(held)[0]).stderr
+
+
+def run_walls(top: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    (top / "study.yaml").write_text(LONG)
+    command = [*CANTLE, *words, "--cores", "2", "--ends-in", "6s", "--drain", "4s"]
+    return subprocess.run(command, cwd=top, capture_output=True, text=True, timeout=120, env=dict(os.environ))
+
+
+def test_before_the_machines_time_is_up_it_is_emptied_and_the_run_ends_in_order_to_be_resumed(tmp_path: Path) -> None:
+    told = run_walls(tmp_path, "run", "study.yaml", "-o", "out")
+    assert told.returncode == 4, told.stdout + told.stderr
+    assert "stopped (the allocation is over)" in told.stdout
+    assert "Go on where it ended: cantle resume out" in told.stdout
+    records = list(read(Layout(tmp_path / "out").journal))
+    assert isinstance(records[-1], EndRun), "the journal is complete"
+    assert [record.cause for record in records if isinstance(record, DrainNode)] == ["ends"]
+    state = load(tmp_path / "out").state
+    launched = {state.tasks[record.task].name for record in records if isinstance(record, Launch)}
+    assert launched == {"short", "unknown"}, "what needs an hour is not begun"
+    ends = {state.tasks[record.task].name: record.outcome for record in records if isinstance(record, TaskEnded)}
+    assert ends == {"short": "done", "unknown": "interrupted"}
+    wait = subprocess.run([*CANTLE, "wait", "out"], cwd=tmp_path, capture_output=True, timeout=60)
+    assert wait.returncode == 4
+
+    again = run_walls(tmp_path, "resume", "out")
+    assert again.returncode == 3, "nothing of what is left could be begun in as little time"
+    assert "the allocation is over for what is left: unknown needs" in again.stdout
