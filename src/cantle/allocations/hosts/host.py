@@ -59,8 +59,11 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing has to be done there before a runner begins."""
-        return not (self.shapes_environment or self.copy or self.directory or self.python or self.container)
+        """Whether nothing is said of it but its cores."""
+        given = (self.gpus is not None, self.memory_mib is not None, self.kind, self.machine, self.named)
+        return not (
+            any(given) or self.shapes_environment or self.copy or self.directory or self.python or self.container
+        )
 
     def options(self) -> list[str]:
         """The options of `cantle runner` that say what is prescribed."""

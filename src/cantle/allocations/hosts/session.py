@@ -40,7 +40,7 @@ class Session:
         self._pieces: deque[memoryview] = deque()
         self._said = bytearray()
         self._line = bytearray()
-        self._markers: list[str] = []
+        self._markers: list[tuple[str, str]] = []
         self._step = -1
         self._too_late = False
         self._ended_at = 0.0
@@ -162,20 +162,22 @@ class Session:
             self._mark(line.decode(errors="replace").strip())
 
     def _mark(self, line: str) -> None:
-        if line == script.NEXT:
+        if not line.startswith(script.MARK):
+            return
+        word, _, rest = line.removeprefix(script.MARK).partition(" ")
+        if word == script.NEXT:
             if self.phase == "connecting":
                 self._enter("setting up")
             self._next_part()
-        elif line.startswith(script.STEP):
-            number = line.removeprefix(script.STEP).strip()
-            self._step = int(number) if number.isdigit() else -1
-        elif line == script.READY:
+        elif word == script.STEP:
+            self._step = int(rest) if rest.isdigit() else -1
+        elif word == script.READY:
             self._step = -1
             self._enter("joining")
-        elif line == script.JOINED:
+        elif word == script.JOINED:
             self._enter("joined")
-        elif line.startswith("@cantle "):
-            self._markers.append(line)
+        else:
+            self._markers.append((word, rest))
 
     def _enter(self, phase: Phase) -> None:
         self.phase = phase

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from cantle.allocations.hosts import script
+from cantle.allocations.hosts import setting_up
 from cantle.allocations.hosts.host import Host
 
 Phase = Literal["connecting", "setting up", "joining", "joined"]
@@ -50,13 +50,19 @@ class End:
     """How far a host had come when its command ended, and what it said.
 
     `status` is the command's; None: it was ended by us, since it took longer than `patience_s`. `said` is its stderr,
-    `markers` are the lines of its script, `step` the number of the set-up command that was at work (-1: none).
+    `markers` are what its script told, `step` the number of the set-up command that was at work (-1: none).
     """
 
     __slots__ = ("markers", "patience_s", "phase", "said", "status", "step")
 
     def __init__(
-        self, phase: Phase, status: int | None, said: str, markers: list[str], step: int = -1, patience_s: float = 0.0
+        self,
+        phase: Phase,
+        status: int | None,
+        said: str,
+        markers: list[tuple[str, str]],
+        step: int = -1,
+        patience_s: float = 0.0,
     ) -> None:
         self.phase = phase
         self.status = status
@@ -78,8 +84,8 @@ def why(host: Host, end: End) -> str:
 
 
 def _what(host: Host, end: End) -> tuple[str, str]:
-    for marker in end.markers:
-        if told := _of_marker(host, marker, end):
+    for marker, rest in end.markers:
+        if told := of_marker(host, marker, rest, _quote(_words(end.said))):
             return told
     words = _words(end.said)
     if end.status is None:
@@ -103,23 +109,22 @@ def _what(host: Host, end: End) -> tuple[str, str]:
     return f"its runner ended with status {end.status}{_quote(words)}", ""
 
 
-def _of_marker(host: Host, marker: str, end: End) -> tuple[str, str] | None:
-    if marker.startswith(script.FAILED):
-        number, _, status = marker.removeprefix(script.FAILED).strip().partition(" ")
-        command = host.steps[int(number)]
-        return f"the set-up command `{command}` failed with status {status}{_quote(_words(end.said))}", ""
-    if marker.startswith(script.NO_MODULES):
+def of_marker(host: Host, marker: str, rest: str, quote: str = "") -> tuple[str, str] | None:
+    """What was meant by what the script told, and what would help; None when it was nothing of these."""
+    if marker == setting_up.FAILED:
+        number, _, status = rest.partition(" ")
+        return f"the set-up command `{host.steps[int(number)]}` failed with status {status}{quote}", ""
+    if marker == setting_up.NO_MODULES:
         return (
             "there is no `module` command there",
             "environment modules are what `modules` loads; `setup` takes any command",
         )
-    if marker.startswith(script.NO_PYTHON):
+    if marker == setting_up.NO_PYTHON:
         wanted = host.python or "python3"
         return f"there is no {wanted} there", "say in hosts.yml, as `python`, where an interpreter with Cantle is"
-    if marker.startswith(script.OLD_PYTHON):
-        version = marker.removeprefix(script.OLD_PYTHON).strip(" '")
-        return f"{version} is too old there: Cantle needs 3.11", "say in hosts.yml, as `python`, where a newer one is"
-    if marker.startswith(script.NO_CANTLE):
+    if marker == setting_up.OLD_PYTHON:
+        return f"{rest} is too old there: Cantle needs 3.11", "say in hosts.yml, as `python`, where a newer one is"
+    if marker == setting_up.NO_CANTLE:
         return "there is no Cantle for the Python there", _install(host)
     return None
 

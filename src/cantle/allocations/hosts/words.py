@@ -65,6 +65,14 @@ def places_of(words: Iterable[str]) -> Places:
     return Places(here, tuple(hosts), everywhere)
 
 
+def names_of(word: str) -> list[str]:
+    """The names that a host's name or a nodeset stands for, without users and counts. Raises RequestError."""
+    hosts = _named(word, word)
+    if any(host.user or host.cores for host in hosts) or not hosts:
+        raise RequestError(f"{word!r} is not the name of a host")
+    return [host.name for host in hosts]
+
+
 def _named(text: str, word: str) -> list[Named]:
     """The hosts of one word. A count holds for the names before it that have none of their own."""
     found: list[Named] = []
