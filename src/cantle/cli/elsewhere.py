@@ -29,6 +29,7 @@ def run_there(asked: Namespace, words: Sequence[str]) -> int:
     from cantle.allocations.hosts import errand
     from cantle.allocations.hosts.script import archive_of
     from cantle.errors import MachineError
+    from cantle.model.resources import count
     from cantle.readers.named_files import named_files
 
     host = _host(asked)
@@ -36,11 +37,13 @@ def run_there(asked: Namespace, words: Sequence[str]) -> int:
     here = Path.cwd()
     top = Path(os.path.commonpath([here, *(path.parent for path in files)]))
     inside = here.relative_to(top)
-    begin = errand.beginning(host, str(inside), _arguments(words, here), os.environb, sys.executable)
-    named: list[tuple[Path | bytes, str]] = [(begin, errand.BEGIN), (b"", str(inside / ".here"))]
+    # Tasks begin with an environment of over there; of ours only what finds this very Cantle, if it is there as well.
+    environ = {name: value for name, value in os.environb.items() if name == b"PYTHONPATH"}
+    begin = errand.beginning(host, str(inside), _arguments(words, here), environ, sys.executable)
+    named: list[tuple[Path | bytes | None, str]] = [(begin, errand.BEGIN), (None, str(inside))]
     named += [(path, str(path.relative_to(top))) for path in dict.fromkeys(files)]
     folder = errand.put(host, f"{asked.study_file.stem}_{stamp()}-{os.getpid()}", archive_of(named), SSH)
-    say(f"cantle: {len(named) - 2} files copied to {host.name}; running there in {folder}")
+    say(f"cantle: {count(len(named) - 2, 'file')} copied to {host.name}; running there in {folder}")
     status = errand.run(host, folder, SSH)
     if status == _SSH_FAILED:
         raise MachineError(

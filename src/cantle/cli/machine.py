@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cantle.cli.command import amount, at_least, named_amount, wrong
 from cantle.cli.ending import ending_options, heed
 from cantle.cli.fleet import fleet_options, with_others
+from cantle.cli.places import RestartsOrHost, environment_of, place_options, settle
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -32,7 +33,8 @@ _GRACE_S = 5.0
 
 
 def machine_options(parser: ArgumentParser) -> None:
-    """The options that say what of this machine may be used, and how to tell of it."""
+    """The options that say what of which machine may be used, and how to tell of it."""
+    place_options(parser)
     group = parser.add_argument_group("this machine")
     group.add_argument(
         "--cores",
@@ -83,17 +85,18 @@ def machine_options(parser: ArgumentParser) -> None:
     )
 
 
-def limit_options(parser: ArgumentParser) -> None:
-    """The options that bound a whole study."""
+def limit_options(parser: ArgumentParser, remote: bool = False) -> None:
+    """The options that bound a whole study. With `remote`, -r may name a host as well."""
     group = parser.add_argument_group("limits")
     group.add_argument("-t", "--throttle", type=at_least(0), metavar="N", help="at most N tasks at once (0: no bound)")
-    group.add_argument(
-        "-r",
-        "--rlimit",
-        type=at_least(0),
-        metavar="N",
-        help="at most N restarts of a task that timed out (default 1; 0: no bound)",
-    )
+    restarts = "at most N restarts of a task that timed out (default 1; 0: no bound)"
+    if remote:
+        group.add_argument(
+            "-r", action=RestartsOrHost, dest="rlimit", metavar="N|HOST", help="a number is --rlimit, a name --remote"
+        )
+        group.add_argument("--rlimit", type=at_least(0), metavar="N", help=restarts)
+    else:
+        group.add_argument("-r", "--rlimit", type=at_least(0), metavar="N", help=restarts)
     group.add_argument(
         "--fail-fast", action="store_true", help="after the first failure start nothing more and end what runs"
     )
@@ -120,6 +123,8 @@ def this_machine(asked: Namespace, errand: Callable[[], None] | None = None) -> 
     """
     from cantle.allocations.local import LocalAllocation
 
+    settle(asked)
+    env = environment_of(asked.environment)
     asked.packer = asked.packer or _PACKER
     grace_s = _GRACE_S if asked.grace is None else asked.grace
     memory = None if asked.memory is None else int(asked.memory)
@@ -148,6 +153,7 @@ def this_machine(asked: Namespace, errand: Callable[[], None] | None = None) -> 
             inbox,
             str(layout.directory),
             home=str(layout.nodes.relative_to(layout.directory)),
+            env=env,
             hide_gpus=hide_gpus,
             grace_s=grace_s,
         )

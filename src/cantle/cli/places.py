@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from cantle.allocations.hosts.host import Environment, Host
     from cantle.allocations.hosts.source import HostsSource
-    from cantle.allocations.hosts.words import Named, Places
+    from cantle.allocations.hosts.words import Named
 
 HOSTS_FILE = "hosts.yml"
 _LOGIN_S = 30.0
@@ -82,17 +82,11 @@ def settle(asked: Namespace) -> tuple[bool, list[HostsSource]]:
     """
     if not asked.places:
         return True, []
-    from cantle.allocations.hosts.words import places_of
-
-    places = places_of(asked.places)
-    if places.everywhere is not None:
-        raise wrong("-j '*' stands for the nodes of an mpirun or srun, and this run was not begun by one")
-    hosts, here = _resolved(asked, places)
+    hosts, here = resolved(asked)
     if here is not None:
         if here and (asked.cores is not None or asked.nodes):
-            raise wrong(
-                f"-j {here} and {'--nodes' if asked.nodes else '--cores'} both say how many cores of this machine"
-            )
+            other = "--nodes" if asked.nodes else "--cores"
+            raise wrong(f"-j {here} and {other} both say how many cores of this machine")
         asked.cores = here or asked.cores
     takes_part = here is not None or asked.cores is not None or bool(asked.nodes)
     if not hosts:
@@ -102,8 +96,13 @@ def settle(asked: Namespace) -> tuple[bool, list[HostsSource]]:
     return takes_part, [HostsSource(hosts)]
 
 
-def _resolved(asked: Namespace, places: Places) -> tuple[list[Host], int | None]:
+def resolved(asked: Namespace) -> tuple[list[Host], int | None]:
     """What is known of each host that is named, and the cores of this machine: 0 for all, None when it is not named."""
+    from cantle.allocations.hosts.words import places_of
+
+    places = places_of(asked.places)
+    if places.everywhere is not None:
+        raise wrong("-j '*' stands for the nodes of an mpirun or srun, and this run was not begun by one")
     here = places.here
     hosts: list[Host] = []
     known = known_hosts(asked) if places.hosts else {}
@@ -114,7 +113,8 @@ def _resolved(asked: Namespace, places: Places) -> tuple[list[Host], int | None]
         elif here is None:
             here = host.cores or 0
         else:
-            raise wrong(f"-j {named.word}: {named.name} is this machine, which was named before: {here or 'all'} cores")
+            told = f"{here} cores" if here else "all of it"
+            raise wrong(f"-j {named.word}: {named.name} is this machine, which was named before: {told}")
     return hosts, here
 
 

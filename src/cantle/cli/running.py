@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from cantle.model.study import Study
 
 
-def study_arguments(parser: ArgumentParser) -> None:
-    """Which study, where to, and how it is read: what `run` and `submit` share."""
+def study_arguments(parser: ArgumentParser, remote: bool = False) -> None:
+    """Which study, where to, and how it is read: what `run` and `submit` share. `remote`: -r may name a host."""
     parser.add_argument(
         "study_file", metavar="STUDY", type=Path, help="a Maestro study (YAML) or a WfFormat instance (JSON)"
     )
@@ -33,7 +33,7 @@ def study_arguments(parser: ArgumentParser) -> None:
         metavar="N",
         help="tries of a failing task, for steps that do not say `retries` themselves (default 1)",
     )
-    limit_options(parser)
+    limit_options(parser, remote)
     reading = parser.add_argument_group("how the study is read")
     reading.add_argument("-p", "--pgen", type=Path, metavar="FILE", help="parameter generator: a Python file")
     reading.add_argument(
@@ -61,7 +61,13 @@ def study_arguments(parser: ArgumentParser) -> None:
 
 
 def _arguments(parser: ArgumentParser) -> None:
-    study_arguments(parser)
+    study_arguments(parser, remote=True)
+    parser.add_argument(
+        "--remote",
+        default="",
+        metavar="HOST",
+        help="do the whole run on that host: the study and what it names are copied, and -j is as the host has it",
+    )
     parser.add_argument("-n", "--no", action="store_true", help="check everything and say what would run; run nothing")
     parser.add_argument("--dry", action="store_true", help="make the directory with all scripts; run nothing")
     parser.add_argument(
@@ -77,6 +83,10 @@ def _arguments(parser: ArgumentParser) -> None:
 
 
 def _run(asked: Namespace) -> int:
+    if asked.remote:
+        from cantle.cli.elsewhere import run_there
+
+        return run_there(asked, sys.argv[1:])
     if asked.pilot and not (asked.dry or asked.no):
         from cantle.cli.submitting import run_in_pilot
 
@@ -154,6 +164,8 @@ on with `cantle resume` on others; 1 nothing could be run.""",
   cantle run study.yaml -o out --cores 8 --throttle 4
   cantle run study.yaml --pgen generator.py --pargs SIZE:10
   cantle run study.yaml --dry -o look       write all scripts, run nothing
+  cantle run study.yaml -j 4 server1:4 node[01-16]    here, and on hosts that ssh reaches
+  cantle run study.yaml -r server1 -j 8     all of it on server1
   cantle run study.yaml --pilot night       in the pilot of that name, as if it were here
   cantle run montage.json --scale 0.01      replay a recorded workflow, a hundred times faster""",
 )

@@ -87,7 +87,8 @@ def _teller(host: Host) -> list[bytes]:
 
 def run(host: Host, folder: str, ssh: Sequence[str]) -> int:
     """Begin what was put into this folder of the host, and stay with it until it ends. Its exit status."""
-    begin = f"exec /bin/bash {shlex.quote(f'{folder}/{BEGIN}')}"
+    login = "-l " if host.environment == "login" else ""
+    begin = f"exec /bin/bash {login}{shlex.quote(f'{folder}/{BEGIN}')}"
     alive = ["-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4"]
     if sys.stdin.isatty() and sys.stdout.isatty():
         # The terminal itself passes Ctrl-C on; what ssh does not take of it is not for us either.

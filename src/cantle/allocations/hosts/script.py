@@ -56,18 +56,19 @@ def archive(paths: Sequence[str]) -> bytes:
     return archive_of((Path(path), Path(path).name) for path in paths) if paths else b""
 
 
-def archive_of(named: Iterable[tuple[Path | bytes, str]]) -> bytes:
-    """Files, folders, or contents of files, each under its name there. Raises RequestError."""
+def archive_of(named: Iterable[tuple[Path | bytes | None, str]]) -> bytes:
+    """Files and folders, contents of files, or (None) empty folders, each under its name there. Raises RequestError."""
     import tarfile
 
     size = 0
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for what, name in named:
-            if isinstance(what, bytes):
+            if what is None or isinstance(what, bytes):
                 entry = tarfile.TarInfo(name)
-                entry.size = len(what)
-                tar.addfile(entry, io.BytesIO(what))
+                entry.mode, entry.type = (0o700, tarfile.DIRTYPE) if what is None else (0o600, tarfile.REGTYPE)
+                entry.size = len(what or b"")
+                tar.addfile(entry, io.BytesIO(what or b""))
                 continue
             try:
                 size += sum(each.stat().st_size for each in (what, *what.rglob("*")) if each.is_file())
