@@ -176,10 +176,11 @@ def as_before(layout: Layout, asked: Namespace) -> None:
     import os
 
     from cantle.cli.command import Parser
-    from cantle.model.records import RunStarted
+    from cantle.model.records import RunStarted, StudyAdded
     from cantle.store.journal import read
 
-    started = next(iter(read(layout.journal)), None)
+    records = iter(read(layout.journal))
+    started = next(records, None)
     if not isinstance(started, RunStarted) or started.host != os.uname().nodename:
         return
     words = list(started.argv[2:])
@@ -189,7 +190,16 @@ def as_before(layout: Layout, asked: Namespace) -> None:
         before = parser.parse_known_args(words[: words.index("--")] if "--" in words else words)[0]
     except (SystemExit, Exception):  # noqa: BLE001 - what cannot be understood any more is not repeated
         return
+    added = next(records, None)
+    if isinstance(added, StudyAdded):
+        asked.study_file = Path(added.source)  # beside it hosts.yml is looked for
     told = []
+    if not asked.places and before.places and asked.nodes is None and asked.cores is None:
+        asked.places = before.places
+        told.append(f"-j {' '.join(before.places)}")
+    for name in ("hosts", "environment"):
+        if getattr(asked, name) is None:
+            told += _repeat(asked, before, name)
     if asked.nodes is None and asked.cores is None:
         for name in ("nodes", "cores"):
             told += _repeat(asked, before, name)

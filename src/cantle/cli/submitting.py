@@ -75,7 +75,7 @@ def run_in_pilot(asked: Namespace, read: Read) -> int:
     """Submit and follow: `cantle run --pilot`, `cantle map --pilot`."""
     from cantle.cli.following import follow
 
-    options = ("nodes", "cores", "gpus", "memory", "resource", "packer", "grace")
+    options = ("places", "hosts", "environment", "nodes", "cores", "gpus", "memory", "resource", "packer", "grace")
     given = [f"--{option}" for option in options if getattr(asked, option) not in (None, [], "")]
     if given:
         raise wrong(
