@@ -123,7 +123,7 @@ def this_machine(asked: Namespace, errand: Callable[[], None] | None = None) -> 
     """
     from cantle.allocations.local import LocalAllocation
 
-    settle(asked)
+    takes_part, sources = settle(asked)
     env = environment_of(asked.environment)
     asked.packer = asked.packer or _PACKER
     grace_s = _GRACE_S if asked.grace is None else asked.grace
@@ -136,7 +136,7 @@ def this_machine(asked: Namespace, errand: Callable[[], None] | None = None) -> 
         groups=_groups(asked),
         ends_in_s=asked.ends_in or 0.0,
     )
-    fleet = with_others(asked, here, ()) if asked.listen else None
+    fleet = with_others(asked, here if takes_part else None, sources) if asked.listen or sources else None
     allocation: LocalAllocation | FleetAllocation = fleet or here
     allocation.prepare(errand)
 

@@ -118,11 +118,9 @@ class FleetAllocation:
         self._identity: Identity | None = None
 
     def prepare(self, errand: Callable[[], None] | None = None) -> None:
-        """Fork this machine's runner, if it has one, and begin to listen."""
+        """Fork this machine's runner, if it has one, and begin to listen. The errand is for such a child, or for nobody."""
         if self._here is not None:
             self._here.prepare(errand)
-        elif errand is not None:
-            errand()
         self._begin()
 
     def house(self, directory: Path, folder: Path) -> None:

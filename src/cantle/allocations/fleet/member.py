@@ -35,6 +35,8 @@ from cantle.allocations.fleet.joining import Hello
 from cantle.allocations.fleet.letter import Letter
 from cantle.allocations.fleet.reaching import reach
 from cantle.allocations.fleet.relay import Relay
+from cantle.allocations.fleet.source import JOINED
+from cantle.allocations.fleet.source import REFUSED as TOLD_REFUSED
 from cantle.allocations.fleet.turning import turn
 from cantle.runner.frames import Frames, encode, frame
 from cantle.runner.messages import Down, Setup
@@ -210,7 +212,18 @@ class Member:
             lambda: self._end(BROKEN, "its runner is gone"),
         )
 
+        self._tell_starter(JOINED)
+
+    def _tell_starter(self, line: str) -> None:
+        """Whoever holds our stdin may want to know how it went on."""
+        if self._lifeline:
+            try:
+                print(line, flush=True)
+            except OSError:  # he has gone, and our stdin ends as well
+                pass
+
     def _on_refused(self, why: str) -> None:
+        self._tell_starter(TOLD_REFUSED)
         self._end(REFUSED_US, f"the conductor refused this runner: {why}")
 
     def _on_over(self, why: str) -> None:

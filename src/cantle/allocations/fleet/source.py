@@ -11,6 +11,9 @@ from typing import Protocol
 
 import msgspec
 
+JOINED, REFUSED = "@cantle joined", "@cantle refused"
+"""Lines that a runner says on stdout, when it lives by its stdin: its conductor has let it in, or has not."""
+
 
 class Invitation(msgspec.Struct, frozen=True):
     """What a runner needs to find its conductor and to be let in.

@@ -19,8 +19,6 @@ from cantle.errors import RequestError
 MARK = "@cantle "
 """Begins each line by which the script tells how far it is; then comes one of these words."""
 NEXT, STEP, READY = "next", "step", "ready"
-JOINED = "joined"
-"""The runner itself says this one, when its conductor has let it in."""
 
 MOST_BYTES = 64 << 20
 """So much may be copied to a host before its runner begins; it goes to each of them anew."""

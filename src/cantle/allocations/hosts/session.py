@@ -11,12 +11,13 @@ from collections import deque
 from collections.abc import Sequence
 from time import monotonic
 
+from cantle.allocations.fleet.source import JOINED, REFUSED
 from cantle.allocations.hosts import script
 from cantle.allocations.hosts.wording import End, Phase
 
 _KEPT = 8192
 """So many bytes of what it says last are kept."""
-_PHASES: tuple[Phase, ...] = ("connecting", "setting up", "joining", "joined")
+_PHASES: tuple[Phase, ...] = ("connecting", "setting up", "joining", "joined", "refused")
 _ONCE_MORE_S = 1.0
 
 
@@ -35,7 +36,7 @@ class Session:
         selector: selectors.BaseSelector,
     ) -> None:
         self._selector = selector
-        self._patience_s = (*patience_s, math.inf)
+        self._patience_s = (*patience_s, math.inf, math.inf)
         self._parts = deque(parts)
         self._pieces: deque[memoryview] = deque()
         self._said = bytearray()
@@ -162,6 +163,9 @@ class Session:
             self._mark(line.decode(errors="replace").strip())
 
     def _mark(self, line: str) -> None:
+        if line in (JOINED, REFUSED):
+            self._enter("joined" if line == JOINED else "refused")
+            return
         if not line.startswith(script.MARK):
             return
         word, _, rest = line.removeprefix(script.MARK).partition(" ")
@@ -174,8 +178,6 @@ class Session:
         elif word == script.READY:
             self._step = -1
             self._enter("joining")
-        elif word == script.JOINED:
-            self._enter("joined")
         else:
             self._markers.append((word, rest))
 

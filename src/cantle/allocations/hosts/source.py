@@ -171,7 +171,7 @@ class HostsSource:
     def _end(self, tried: _Try, end: wording.End) -> _Try | None:
         """A session is over. Another try, if that may help; otherwise it is told, unless the conductor knows."""
         assert self._report is not None
-        if end.phase == "joined":
+        if end.phase in ("joined", "refused"):
             return None
         may_pass = wording.is_passing(end) or (tried.again and end.phase == "connecting")
         if may_pass and tried.number < len(self._again_s) and not self._closing:

@@ -8,7 +8,7 @@ from typing import Literal
 from cantle.allocations.hosts import setting_up
 from cantle.allocations.hosts.host import Host
 
-Phase = Literal["connecting", "setting up", "joining", "joined"]
+Phase = Literal["connecting", "setting up", "joining", "joined", "refused"]
 
 _NOISE = re.compile(
     r"Warning: Permanently added|\*\* |@@@|Pseudo-terminal will not be|Authorized uses only|setlocale|Connection to .* closed\."
@@ -106,6 +106,8 @@ def _what(host: Host, end: End) -> tuple[str, str]:
             f"something that Cantle needs is not there{_quote(words)}",
             "install what the conductor has there as well",
         )
+    if end.status < 0:
+        return f"the ssh that held its runner was ended by signal {-end.status}", ""
     return f"its runner ended with status {end.status}{_quote(words)}", ""
 
 

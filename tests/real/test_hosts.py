@@ -1,0 +1,194 @@
+"""Runs on hosts that ssh reaches, for real: every node of the cluster is one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from cluster import Cluster
+from cluster.identity import wait_until
+
+STUDY = """\
+description: {{name: hosts, description: where tasks run}}
+study:
+  - name: a
+    description: d
+    run: {{cmd: "{cmd}"}}
+global.parameters:
+  X: {{values: {values}, label: X.%%}}
+"""
+
+
+MEET = """\
+cd "$1" && touch "here-$CANTLE_TASK-$CANTLE_ATTEMPT"
+while set -- here-*; [ $# -lt {n} ]; do sleep 0.1; done
+"""
+
+
+def study(place: Path, cmd: str, tasks: int) -> str:
+    """A study of so many tasks. `MEET` in its command waits until all of them run at once."""
+    meeting = place / "meeting"
+    meeting.mkdir(exist_ok=True)
+    (place / "meet.sh").write_text(MEET.format(n=tasks))
+    cmd = cmd.replace("MEET", f"sh {place}/meet.sh {meeting}")
+    path = place / "study.yaml"
+    path.write_text(STUDY.format(cmd=f"{cmd}; true $(X)", values=list(range(tasks))))
+    return str(path)
+
+
+def cantle(cluster: Cluster, place: Path, *words: str, **options: object) -> subprocess.CompletedProcess[str]:
+    return cluster.run([sys.executable, "-m", "cantle", *words], cwd=place, timeout=120, check=False, **options)
+
+
+@contextmanager
+def begun(cluster: Cluster, place: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cantle", *words],
+        cwd=place,
+        env=cluster.env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def output(place: Path) -> list[str]:
+    return [line for path in place.glob("out/a/*/*.out") for line in path.read_text().splitlines()]
+
+
+def our_runners(cluster: Cluster, nodes: Sequence[str]) -> list[str]:
+    return [words for node in nodes for words in cluster.guests(node).values() if "cantle" in words or "sleep" in words]
+
+
+def test_tasks_run_here_and_on_hosts_with_as_many_cores_as_were_said(tidy_cluster, shared_path):
+    file = study(shared_path, "MEET; hostname", 8)
+    done = cantle(tidy_cluster, shared_path, "run", file, "-o", "out", "-j", "2", "c1:2", "c[2-3]:2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert Counter(output(shared_path)) == {os.uname().nodename: 2, "c1": 2, "c2": 2, "c3": 2}
+    assert wait_until(lambda: not our_runners(tidy_cluster, ["c1", "c2", "c3"]), 20)
+
+
+def test_a_host_that_cannot_be_had_is_named_with_the_words_of_ssh_and_the_others_do_the_work(cluster, shared_path):
+    cluster.kill("c2", "net")
+    file = study(shared_path, "hostname; sleep 4", 4)
+    done = cantle(cluster, shared_path, "run", file, "-o", "out", "-j", "c1:1", "c2:4", "nobody-knows:2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert set(output(shared_path)) == {"c1"}
+    assert "nobody-knows: ssh: Could not resolve hostname nobody-knows" in done.stdout
+    assert "c2: ssh: connect to host" in done.stdout
+
+
+def test_a_host_file_and_an_alias_with_set_up(cluster, shared_path):
+    (shared_path / "hosts.yml").write_text(
+        "hosts: {fast: {address: c1, cores: 3, kind: quick, setup: ['export GREETING=hello'], env: {NAME: world}}}"
+    )
+    (shared_path / "nodes").write_text("fast\nc2 slots=1\n")
+    file = study(shared_path, "MEET; echo $GREETING $NAME on $(hostname)", 4)
+    done = cantle(cluster, shared_path, "run", file, "-o", "out", "-j", "@nodes")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert Counter(output(shared_path)) == {"hello world on c1": 3, "on c2": 1}
+
+
+def test_a_set_up_command_that_fails_on_a_host_is_told(cluster, shared_path):
+    (shared_path / "hosts.yml").write_text("hosts: {c1: {setup: ['cd /nowhere/at/all']}}")
+    done = cantle(cluster, shared_path, "run", study(shared_path, "hostname", 1), "-o", "out", "-j", "c1:1", "-q")
+    assert done.returncode == 2
+    assert "there is no node left" in done.stdout + done.stderr
+    again = cantle(cluster, shared_path, "resume", "out")
+    assert "c1: the set-up command `cd /nowhere/at/all` failed with status 1" in again.stdout, again.stdout
+
+
+def test_runners_end_when_the_conductor_is_killed_and_the_rest_is_done_by_resume(tidy_cluster, shared_path):
+    file = study(shared_path, "date >> $(WORKSPACE)/../../times; sleep 4; hostname", 4)
+    with begun(tidy_cluster, shared_path, "run", file, "-o", "out", "-j", "c1:2", "c2:2") as process:
+        assert wait_until(lambda: (shared_path / "out" / "times").exists(), 30)
+        process.kill()
+        process.communicate()
+        assert wait_until(lambda: not our_runners(tidy_cluster, ["c1", "c2"]), 20)
+        again = cantle(tidy_cluster, shared_path, "resume", "out")
+        assert again.returncode == 0, again.stdout + again.stderr
+        assert "as the run had it: -j c1:2 c2:2" in again.stderr
+        assert Counter(output(shared_path)) == {"c1": 2, "c2": 2}
+
+
+def test_killing_the_ssh_client_costs_that_hosts_attempts_alone_and_it_is_started_again(tidy_cluster, shared_path):
+    file = study(shared_path, "touch $(WORKSPACE)/../../begun; sleep 5; hostname", 4)
+    with begun(tidy_cluster, shared_path, "run", file, "-o", "out", "-j", "c1:2", "c2:2") as process:
+        assert wait_until(lambda: (shared_path / "out" / "begun").exists(), 30)
+        clients = [pid for pid, words in children_of(process.pid) if "ssh" in words and " c1 exec" in words]
+        assert len(clients) == 1
+        os.kill(clients[0], signal.SIGKILL)
+        told, _ = process.communicate(timeout=90)
+        assert process.returncode == 0, told
+        assert "a node is lost: c1" in told
+        assert Counter(output(shared_path)) == {"c1": 2, "c2": 2}
+        assert "its runner ended" not in told
+        assert wait_until(lambda: not our_runners(tidy_cluster, ["c1", "c2"]), 20)
+
+
+def children_of(pid: int) -> list[tuple[int, str]]:
+    listed = subprocess.run(
+        ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(pid)], capture_output=True, text=True, check=False
+    )
+    return [(int(line.split()[0]), line) for line in listed.stdout.splitlines()]
+
+
+def test_a_host_whose_power_goes_costs_its_attempts_and_no_more(cluster, shared_path):
+    file = study(shared_path, "touch $(WORKSPACE)/../../begun; sleep 2; hostname", 8)
+    with begun(cluster, shared_path, "run", file, "-o", "out", "-j", "c1:2", "c2:2", "--silence", "4") as process:
+        assert wait_until(lambda: (shared_path / "out" / "begun").exists(), 30)
+        cluster.kill("c1", "power")
+        told, _ = process.communicate(timeout=120)
+        assert process.returncode == 0, told
+        assert "c1" in told
+        assert len(output(shared_path)) == 8
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_whole_run_elsewhere_ends_with_the_command_here(tidy_cluster, shared_path, number):
+    file = study(shared_path, "sleep 300", 1)
+    with begun(tidy_cluster, shared_path, "run", file, "-r", "c1", "-j", "1") as process:
+        assert wait_until(lambda: any("sleep 300" in words for words in tidy_cluster.guests("c1").values()), 30)
+        process.send_signal(number)
+        process.communicate(timeout=60)
+        assert process.returncode == (3 if number == signal.SIGINT else -9)
+        assert wait_until(lambda: not our_runners(tidy_cluster, ["c1"]), 20)
+        tidy_cluster.ssh("c1", "rm -rf cantle")
+
+
+def test_a_whole_run_elsewhere_uses_the_hosts_that_are_known_there(cluster, shared_path):
+    config = shared_path / "config" / "cantle"
+    config.mkdir(parents=True)
+    (config / "hosts.yml").write_text("hosts: {mate: {address: c2, cores: 2}}")
+    (shared_path / "hosts.yml").write_text(
+        f"hosts: {{far: {{address: c1, directory: {shared_path}/there, env: {{XDG_CONFIG_HOME: {shared_path}/config}}}}}}"
+    )
+    file = study(shared_path, "MEET; hostname", 3)
+    done = cantle(cluster, shared_path, "run", file, "-r", "far", "-j", "1", "mate", "-o", "out")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (there,) = (shared_path / "there").iterdir()
+    assert Counter(output(there)) == {"c1": 1, "c2": 2}
+    assert f"lies on far in {there}" in done.stderr
+
+
+def test_a_host_that_stands_still_is_given_up_within_a_bound(cluster, shared_path):
+    cluster.kill("c1", "hang")
+    start = time.monotonic()
+    done = cantle(cluster, shared_path, "run", study(shared_path, "hostname", 1), "-o", "out", "-j", "c1:1")
+    assert done.returncode == 2
+    assert time.monotonic() - start < 60
+    assert "c1: " in done.stdout
