@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from cantle.errors import PluginError, RequestError
 
-Group = Literal["readers", "engines", "allocations", "packers"]
+Group = Literal["readers", "engines", "allocations", "packers", "launchers"]
 
 OURS: dict[Group, dict[str, str]] = {
     "readers": {
@@ -29,6 +29,14 @@ OURS: dict[Group, dict[str, str]] = {
         "best-fit": "cantle.core.packing:best_fit",
         "first-fit": "cantle.core.packing:first_fit",
         "spread": "cantle.core.packing:spread",
+    },
+    "launchers": {
+        "srun": "cantle.engines.launchers.slurm:Srun",
+        "openmpi": "cantle.engines.launchers.openmpi:OpenMpi",
+        "mpich": "cantle.engines.launchers.mpich:Mpich",
+        "flux": "cantle.engines.launchers.flux:Flux",
+        "jsrun": "cantle.engines.launchers.jsrun:Jsrun",
+        "cantle": "cantle.engines.launchers.own:Own",
     },
 }
 

@@ -24,7 +24,7 @@ def step(folder, run, top="", **options):
         ("gpus: 1", Needs(gpus=1), 0),
         ("procs: 3", Needs(cores=3), 3),
         ("procs: 3\ncores per task: 2", Needs(cores=6), 3),
-        ("procs: 3\ncores per task: 2\nnodes: 2", Needs(cores=3, nodes=2), 3),
+        ("procs: 3\ncores per task: 2\nnodes: 2", Needs(cores=4, nodes=2), 3),
         ("procs: 5\nnodes: 2", Needs(cores=3, nodes=2), 5),
         ("nodes: 2", Needs(cores=1, nodes=2), 2),
         ("nodes: 2\ncores per task: 8", Needs(cores=8, nodes=2), 2),

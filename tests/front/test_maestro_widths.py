@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from maestro_ours import one_step, problems, read, write
 
@@ -18,7 +20,7 @@ def command(folder, run, width, top=""):
     """What the only task runs on so many nodes."""
     study = read(write(folder, one_step(run, top)))
     places = tuple(Place(n, "0") for n in range(width))
-    nodes = tuple(Node(f"n{n}", 1) for n in range(width))
+    nodes = tuple(Node(f"n{n}", 1, machine=os.uname().nodename) for n in range(width))
     return study.work("/run").command(0, 1, False, places, nodes)
 
 

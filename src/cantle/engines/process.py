@@ -193,6 +193,10 @@ class ProcessEngine:
         streams: Streams | None = None,
     ) -> None:
         """Start the attempt on its places. It is ended when it passes its walltime or its memory (0: no bound)."""
+        if command.ranks > 1 and streams is None:
+            from cantle.model.streams import Streams
+
+            streams = Streams(command.ranks, command.cores_each, together=True)
         if streams is not None or len(launch.on) > 1:
             self._launch_gang(launch, command, walltime_s, memory_mib, streams)
             return

@@ -133,6 +133,10 @@ class Command(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     such tasks of a slot share, and the record of the attempt says which bytes are its own; otherwise they go to
     `<output_stem>.<pid>.out` and `.err`, which is how Maestro names them. `base`: where several studies share the nodes, which
     of their directories and environments it is that counts (0: the run's own).
+
+    `files` (absolute path to text) are written before it begins, on the node where it does. `ranks` above 1: it runs so many
+    times, all at once, with `cores_each` each, over all of its nodes. `launches`: it starts processes on other nodes, by a
+    program that is not ours; what that program says on stderr is looked at while it runs.
     """
 
     argv: tuple[str, ...] = ()
@@ -144,6 +148,10 @@ class Command(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     output_stem: str = ""
     packed: bool = False
     base: int = 0
+    files: dict[str, str] = {}
+    ranks: int = 0
+    cores_each: int = 1
+    launches: bool = False
 
 
 class Commands(Protocol):

@@ -18,8 +18,9 @@ class ReadOptions(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 
     `pgen` is a parameter generator's file, `pargs` its `KEY:VALUE` arguments. `attempts` is the number of tries of a
     failing task for steps that say nothing themselves. `scale` multiplies recorded durations, `spin` replays them with
-    busy loops instead of sleeps. `launcher` names an MPI flavour; "" takes what the machine has. `dry`: nothing will
-    run, so nothing need be fetched or present. What `slicing` says overrules what the study says.
+    busy loops instead of sleeps. `launcher` names an MPI flavour; "" takes what belongs where the nodes are. `dry`:
+    nothing will run, so nothing need be fetched or present. `elsewhere`: there may be nodes other than this machine. What
+    `slicing` says overrules what the study says.
     """
 
     pgen: str = ""
@@ -32,6 +33,7 @@ class ReadOptions(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     launcher: str = ""
     dry: bool = False
     slicing: Slicing | None = None
+    elsewhere: bool = False
 
 
 class Reader(Protocol):

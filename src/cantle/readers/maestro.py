@@ -20,15 +20,8 @@ from .base import ReadOptions
 from .dependencies import Dependencies
 from .expansion import Expander, Expansion
 from .findings import Findings
-from .launcher import (
-    BATCH_FLAVOURS,
-    MACHINE_FLAVOURS,
-    PROGRAMS,
-    Flavour,
-    flavour_named,
-    flavour_of_machine,
-    mpich,
-)
+from .launcher import PROGRAMS, brackets, flavour_named, flavour_of_machine, mpich
+from .launching import NAMES, OWN, Launching, launcher_called
 from .order import in_order
 from .scripts import Scripts
 from .specification import Specification, specification
@@ -125,12 +118,12 @@ def _study(text: bytes, origin: _Origin, fresh: bool) -> Study:
 
         check_names(spec.partitions, expansion, findings)
         check_sizes(spec.partitions, expansion, findings)
-    flavour = _flavour(plans, expansion.launches, options, findings)
+    launching = _launching(spec, plans, expansion, options, findings)
     findings.raise_if_wrong()
     batch = {"type": "local", **spec.batch}
 
     def work(directory: str) -> Commands:
-        return Scripts(directory, expansion, parameters, batch, dependencies, flavour, options.hashws, options.usetmp)
+        return Scripts(directory, expansion, parameters, batch, dependencies, launching, options.hashws, options.usetmp)
 
     return Study(
         name=spec.name,
@@ -192,27 +185,54 @@ def _generated(spec: Specification, environment: Environment, output: str, origi
     return generated(options.pgen, options.pargs, variables, output or origin.cwd, origin.specroot)
 
 
-def _flavour(plans: list[StepPlan], launches: dict[str, int], options: ReadOptions, findings: Findings) -> Flavour:
+def _launching(
+    spec: Specification, plans: list[StepPlan], expansion: Expansion, options: ReadOptions, findings: Findings
+) -> Launching:
     """What `$(LAUNCHER)` becomes; a problem for each step that needs more than the machine has."""
-    if options.launcher:
-        named = flavour_named(options.launcher, os.geteuid() == 0)
-        if named is None:
-            known = ", ".join([*MACHINE_FLAVOURS, *BATCH_FLAVOURS])
-            raise RequestError(f"--launcher {options.launcher!r} is not known; known are {known}")
-        return named
+    batch = {"type": "local", **spec.batch}
+    said = str(batch.get("launcher") or "")
+    named = options.launcher or said
+    if named:
+        flavour = flavour_named(named, os.geteuid() == 0)
+        if flavour is None and named not in NAMES:
+            where = "--launcher" if options.launcher else "batch.launcher:"
+            try:
+                launcher_called(named)
+            except RequestError:
+                known = ", ".join(NAMES)
+                raise RequestError(
+                    f"{where} {named!r} is not known; known are {known}, those of plug-ins, and module:name"
+                ) from None
+        if named == OWN:
+            _without_parts(plans, findings)
+        return Launching(flavour or mpich(), batch, named)
+    flavour = flavour_named(str(batch.get("mpi") or ""), os.geteuid() == 0)
+    launches = expansion.launches
     needing = [plan for plan in plans if launches.get(plan.name, 0) > 1]
-    if options.dry or not needing:
-        return mpich()
+    if flavour is not None or options.dry or not needing:
+        return Launching(flavour or mpich(), batch)
+    if options.elsewhere:
+        return Launching(None, batch)
     flavour = flavour_of_machine()
     if flavour is not None:
-        return flavour
+        return Launching(flavour, batch)
     for plan in needing:
         what = (
             f"starts {launches[plan.name]} processes by $(LAUNCHER), but there is no {' and no '.join(PROGRAMS)} here"
         )
         mend = "install Open MPI or MPICH, load its module, or say --launcher; or ask for one process (procs: 1)"
         findings.wrong(plan.line, f"{plan.key}.run", what, mend)
-    return mpich()
+    return Launching(mpich(), batch)
+
+
+def _without_parts(plans: list[StepPlan], findings: Findings) -> None:
+    """Cantle's own launcher runs the whole script in each rank, so that there are no parts."""
+    for plan in plans:
+        if brackets(plan.cmd) or brackets(plan.restart):
+            what = (
+                f"asks for a part by $(LAUNCHER)[...], but the launcher {OWN} runs the whole script once for each rank"
+            )
+            findings.wrong(plan.line, f"{plan.key}.run", what, "make a step of each part, or take another launcher")
 
 
 def _digest(text: bytes, origin: _Origin, places: dict[str, str]) -> str:
@@ -221,6 +241,6 @@ def _digest(text: bytes, origin: _Origin, places: dict[str, str]) -> str:
     except ImportError:
         from hashlib import blake2b
 
-    options = msgspec.structs.replace(origin.options, dry=False, pgen="", pargs=())
+    options = msgspec.structs.replace(origin.options, dry=False, elsewhere=False, pgen="", pargs=())
     content = msgspec.json.encode([origin.specroot, sorted(places.items()), options, origin.parameters])
     return blake2b(blake2b(text).digest() + content, digest_size=32).hexdigest()

@@ -15,7 +15,7 @@ from . import batch_scripts
 from .dependencies import Dependencies
 from .expansion import Expansion
 from .instance_names import safe
-from .launcher import Flavour, substitute
+from .launching import Launching
 from .steps import StepPlan
 from .tokens import Parameters
 
@@ -30,7 +30,7 @@ class Scripts:
         parameters: Parameters,
         batch: Mapping[str, Any],
         dependencies: Dependencies,
-        flavour: Flavour,
+        launching: Launching,
         hashws: bool,
         usetmp: bool,
     ) -> None:
@@ -39,7 +39,7 @@ class Scripts:
         self._parameters = parameters
         self._batch = batch
         self._dependencies = dependencies
-        self._flavour = flavour
+        self._launching = launching
         self._hashws = hashws
         self._usetmp = usetmp
         self._tmp = ""
@@ -58,7 +58,7 @@ class Scripts:
         attempt: int,  # noqa: ARG002 - every attempt runs the same
         restart: bool,
         places: tuple[Place, ...],
-        nodes: tuple[Node, ...],  # noqa: ARG002
+        nodes: tuple[Node, ...],
     ) -> Command:
         """The script of this task, or with `restart` its restart script where it has one."""
         expansion = self._expansion
@@ -70,7 +70,6 @@ class Scripts:
         combination = expansion.combination[task]
         restarting = restart and bool(plan.restart)
         fill = self._filler(plan, combination, instance.workspace, width, step.streams)
-        body = substitute(fill(plan.restart if restarting else plan.cmd), settings, self._flavour, self._batch)
         name = instance.workspace.rpartition("/")[2] if self._hashws and combination >= 0 else instance.name
         description = plan.description
         if combination >= 0:
@@ -80,13 +79,20 @@ class Scripts:
         if step.widths or step.needs.nodes > 1:
             env["CANTLE_WIDTH"] = str(width)
         stem = safe(name)
+        own = f"{self._directory}/{instance.workspace}/{stem}.launch"
+        text = fill(plan.restart if restarting else plan.cmd)
+        launched = self._launching.put_into(text, settings, places, nodes, own, env)
         ending = (".restart" if restarting else "") + batch_scripts.suffix(self._batch["type"])
         return Command(
-            script=f"{head}\n\n{body}\n",
+            script=f"{head}\n\n{launched.script}\n",
             script_path=f"{self._script_folder(instance.workspace)}/{stem}{ending}",
             shell=self._shell,
             cwd=instance.workspace,
-            env=env,
+            env={**launched.env, **env},
+            files=launched.files,
+            ranks=launched.ranks,
+            cores_each=step.cores_per_rank,
+            launches=launched.launches,
             output_stem=f"{instance.workspace}/{stem}",
         )
 

@@ -5,7 +5,8 @@ them and notes what is wrong. Counts may be numbers, decimal text or tokens that
 
 How Maestro's keys become needs: `procs` are MPI ranks, each with `cores per task` cores (or, as LSF has it, `cpus per rs`).
 Without `nodes` all of them stand on one node; with `nodes: N` each of N nodes holds its share, rounded up, and one rank a
-node when `procs` is absent. `gpus` and `memory` are per node. A step without `nodes` and `procs` has one process.
+node when `procs` is absent. `gpus` and `memory` are per node; with `gpus per task` each rank
+has so many for itself. A step without `nodes` and `procs` has one process.
 
 With `widths` the step's needs are those on the least of them; what a node holds is the same at every width, so that on twice
 as many nodes stand twice as many ranks. With `streams` the command runs so many times, `procs` of them at once.
@@ -33,6 +34,7 @@ COUNTS = {
     "rs per node": 1,
     "cpus per rs": 1,
     "gpus": 0,
+    "gpus per task": 0,
     "retries": 0,
     "streams": 1,
 }
@@ -62,6 +64,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     rs_per_node: int = 0
     cpus_per_rs: int = 0
     gpus: int = 0
+    gpus_per_task: int = 0
     retries: int = 0
     bind: str = ""
     bind_gpus: str = ""
@@ -103,13 +106,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         least = self.at(self.widths[0]) if self.widths else self
         nodes = least.nodes or 1
         of_one = self.cores_per_task or self.cpus_per_rs or 1
-        cores = math.ceil(least.ranks * of_one / nodes)
+        here = math.ceil(least.ranks / nodes)
+        cores = here * of_one
         if self.communicates and not self.procs:
             cores = math.ceil(self.streams / nodes) * of_one
         return Needs(
             cores=cores,
             nodes=nodes,
-            gpus=self.gpus,
+            gpus=max(self.gpus, here * self.gpus_per_task),
             memory_mib=self.memory_mib,
             named=self.named,
             whole_nodes=self.exclusive,

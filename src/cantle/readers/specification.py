@@ -206,6 +206,10 @@ def _batch(item: Item, spec: Specification, findings: Findings) -> None:
     if not isinstance(shell, str) or not shell.strip():
         findings.wrong(item.lines["shell"], "batch.shell", "must be the path of a shell", "/bin/bash, say")
         del spec.batch["shell"]
+    for key in ("launcher", "mpi"):
+        if not isinstance(spec.batch.get(key, ""), str):
+            findings.wrong(item.lines[key], f"batch.{key}", "must be a name", "openmpi, mpich or srun, say")
+            del spec.batch[key]
 
 
 def _parameters(block: Item, spec: Specification, findings: Findings) -> None:

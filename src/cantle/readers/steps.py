@@ -33,6 +33,7 @@ OWN_KEYS = (
     "streams",
     "communicates",
     "partition",
+    "gpus per task",
 )
 _IGNORED = ("pre", "post", "nested", "waitable")
 _MAESTRO_KEYS = ("cmd", "depends", "restart", *_IGNORED, *COUNTS, *TEXTS, "walltime", "exclusive", "priority")

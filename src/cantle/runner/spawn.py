@@ -97,6 +97,9 @@ class Spawner:
             doing = f"entering the working directory {command.cwd or '.'}"
             self._enter(os.path.join(self._directory, command.cwd) if command.cwd else self._directory)
             argv = command.argv
+            for path, text in command.files.items():
+                doing = f"writing {path}"
+                self._write_script(path, text, start.key[2:])
             if command.script_path:
                 path = os.path.join(self._directory, command.script_path)
                 doing = f"writing {path}"

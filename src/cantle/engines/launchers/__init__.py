@@ -1,0 +1,1 @@
+"""How is a program of several ranks started across the nodes of a step? One module for each way, and what they share."""

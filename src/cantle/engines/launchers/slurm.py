@@ -1,0 +1,60 @@
+"""srun: one step of the job for each launch, with everything said.
+
+`--exact` takes the launch's own cores and no others, so that several launches share a node, each on its own. Memory and GPUs
+would be taken whole by the first of them when nothing is said, and the next would wait: so both are always said.
+"""
+
+from __future__ import annotations
+
+from cantle.engines.launchers.base import Layout, Prefix, Surroundings
+from cantle.engines.launchers.stale import as_partition, scrubbed
+
+_PLUGINS = {"openmpi": "pmix", "mpich": "pmi2", "intelmpi": "pmi2", "none": "none"}
+"""By which of Slurm's plug-ins ranks of these find each other."""
+
+
+class Srun:
+    """Slurm's."""
+
+    name = "srun"
+    programs: tuple[str, ...] = ("srun",)
+
+    def prefix(self, layout: Layout, around: Surroundings, stem: str) -> Prefix:
+        """One step on exactly these nodes."""
+        names = [short(host.name) for host in layout.hosts]
+        words: list[str] = ["srun"]
+        files = {}
+        if around.job:
+            words.append(f"--jobid={around.job}")
+        words += [f"--nodes={len(names)}", f"--ntasks={layout.ranks}"]
+        if layout.even:
+            words += [f"--ntasks-per-node={layout.even}", f"--nodelist={','.join(names)}", "--distribution=block"]
+        else:
+            path = f"{stem}.hosts"
+            files[path] = "".join(f"{name}\n" * host.ranks for name, host in zip(names, layout.hosts, strict=True))
+            words = ["env", f"SLURM_HOSTFILE={path}", *words, "--distribution=arbitrary"]
+        words += [f"--cpus-per-task={layout.cores_each}", "--exact", f"--mem={layout.memory_mib}"]
+        if layout.gpus and layout.gpus_each:
+            words.append(f"--gpus-per-task={layout.gpus_each}")
+        else:
+            words.append(f"--gres=gpu:{layout.gpus}" if layout.gpus else "--gres=none")
+        words += ["--export=ALL", "--kill-on-bad-exit=1", "--no-kill=off"]
+        plugin = _PLUGINS.get(around.mpi, around.mpi) or _preferred(around)
+        if plugin:
+            words.append(f"--mpi={plugin}")
+        env = {
+            **scrubbed(around.environ),
+            **as_partition(names, [host.ranks for host in layout.hosts]),
+        }
+        return Prefix((*words, *around.extra), files, env)
+
+
+def short(name: str) -> str:
+    """A host's name as Slurm has it: without its domain. An address stays as it is."""
+    return name if name.replace(".", "").isdecimal() else name.partition(".")[0]
+
+
+def _preferred(around: Surroundings) -> str:
+    """What the user's own environment says, unless it is that of a step, where it only tells how the step was started."""
+    environ = around.environ
+    return "" if environ.get("SLURM_STEP_ID", "").isdigit() else environ.get("SLURM_MPI_TYPE", "")
