@@ -1,0 +1,400 @@
+"""Launchers: every argument explicit, nothing of an outer launch, exactly the nodes, ranks, cores and GPUs of the attempt."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cantle.engines.launchers import choosing, probing, ranks
+from cantle.engines.launchers.base import Host, Layout, Seat, Surroundings
+from cantle.engines.launchers.found import Found
+from cantle.engines.launchers.jsrun import Jsrun
+from cantle.engines.launchers.layout import Table
+from cantle.engines.launchers.mpich import Mpich
+from cantle.engines.launchers.openmpi import OpenMpi
+from cantle.engines.launchers.slurm import Srun
+from cantle.engines.launchers.stale import compressed
+from cantle.errors import RequestError
+from cantle.model.resources import Node, Place
+from cantle.model.study import Command
+from cantle.readers.base import ReadOptions
+from cantle.readers.maestro import MaestroReader
+from cantle.testing import check_launcher
+
+JOB = Surroundings("slurm", "42")
+TWO = Layout((Host("n1", (Seat(), Seat())), Host("n2", (Seat(), Seat()))))
+
+
+def option(words: tuple[str, ...], name: str) -> str:
+    return next(word.partition("=")[2] for word in words if word.startswith(f"{name}="))
+
+
+def table(*cores: str, node_cores: int = 4, gpus: str = "", **more: int) -> Table:
+    places = [Place(n, each, gpus) for n, each in enumerate(cores)]
+    ids = tuple(range(10, 10 + node_cores))
+    nodes = [Node(f"n{n + 1}", node_cores, 2, core_ids=ids, gpu_ids=("GPU-a", "GPU-b")) for n in range(len(cores))]
+    return Table(places, nodes, **more)
+
+
+def seats(layout: Layout) -> list[tuple[str, tuple[int, ...]]]:
+    return [(host.name, seat.cores) for host in layout.hosts for seat in host.seats]
+
+
+# Layout
+
+
+def test_ranks_are_dealt_in_blocks_and_each_has_cores_of_its_own():
+    layout = table("0-3", "0-3", "0-3", cores_each=2).whole(5)
+    assert seats(layout) == [
+        ("n1", (10, 11)), ("n1", (12, 13)), ("n2", (10, 11)), ("n2", (12, 13)), ("n3", (10, 11)),
+    ]  # fmt: skip
+    assert (layout.ranks, layout.even) == (5, 0)
+
+
+def test_parts_of_a_script_run_beside_each_other():
+    dealt = table("0-3", "0-3")
+    first, second, third = dealt.part(2), dealt.part(4, 2), dealt.part(2)
+    assert seats(first) == [("n1", (10,)), ("n1", (11,))]
+    assert seats(second) == [("n1", (12,)), ("n1", (13,)), ("n2", (10,)), ("n2", (11,))]
+    assert seats(third) == [("n2", (12,)), ("n2", (13,))]
+
+
+def test_parts_that_name_single_nodes_get_different_ones():
+    dealt = table("0-3", "0-3")
+    assert [dealt.part(4, 1).hosts[0].name for _ in range(2)] == ["n1", "n2"]
+
+
+def test_what_has_no_room_beside_the_others_begins_again_at_the_first_node():
+    dealt = table("0-3", "0-3")
+    dealt.part(8)
+    assert seats(dealt.part(1)) == [("n1", (10,))]
+
+
+def test_a_part_with_more_ranks_than_cores_shares_them():
+    layout = table("0-1", "0-1").part(4, 1)
+    assert seats(layout) == [("n1", (10, 11))] * 4
+
+
+def test_a_part_on_more_nodes_than_the_step_has_cannot_be():
+    with pytest.raises(ValueError, match="asks for 3 nodes, and the step has 2"):
+        table("0", "0").part(3, 3)
+
+
+def test_nodes_of_one_machine_are_one_host():
+    nodes = [Node("a", 2, machine="m", core_ids=(0, 1)), Node("b", 2, machine="m", core_ids=(2, 3))]
+    layout = Table([Place(0, "0-1"), Place(1, "0-1")], nodes).whole(4)
+    assert seats(layout) == [("m", (0,)), ("m", (1,)), ("m", (2,)), ("m", (3,))]
+
+
+def test_each_rank_sees_gpus_of_its_own_where_asked_O19():
+    layout = table("0-1", "2-3", gpus="0-1", gpus_each=1).whole(4)
+    assert [seat.gpus for host in layout.hosts for seat in host.seats] == [("GPU-a",), ("GPU-b",)] * 2
+    shared = table("0-1", "2-3", gpus="0-1").whole(4)
+    assert {seat.gpus for host in shared.hosts for seat in host.seats} == {("GPU-a", "GPU-b")}
+
+
+# Flavours
+
+
+@pytest.mark.parametrize("name", choosing.NAMES)
+def test_each_of_ours_keeps_its_promises(name):
+    around = Surroundings(environ={"LSB_MCPU_HOSTS": "batch 1 n1 4 n2 4"})
+    check_launcher(choosing.launcher_named(name, lambda _: None), around)
+
+
+def test_found_keeps_its_promises():
+    check_launcher(Found())
+
+
+def test_srun_is_told_everything_O13():
+    words = Srun().prefix(TWO, JOB, "/r/s").words
+    assert words == (
+        "srun", "--jobid=42", "--nodes=2", "--ntasks=4", "--ntasks-per-node=2", "--nodelist=n1,n2",
+        "--distribution=block", "--cpus-per-task=1", "--exact", "--mem=0", "--gres=none", "--export=ALL",
+        "--kill-on-bad-exit=1", "--no-kill=off",
+    )  # fmt: skip
+
+
+def test_srun_gets_memory_gpus_and_the_users_words():
+    around = Surroundings("slurm", "42", mpi="openmpi", extra=("--label",))
+    layout = table("0-1", gpus="0-1", gpus_each=1, memory_mib=500).whole(2)
+    words = Srun().prefix(layout, around, "/r/s").words
+    assert (option(words, "--mem"), option(words, "--gpus-per-task"), option(words, "--mpi")) == ("500", "1", "pmix")
+    assert words[-1] == "--label"
+    layout = table("0-1", gpus="0-1").whole(2)
+    assert "--gres=gpu:2" in Srun().prefix(layout, JOB, "/r/s").words
+
+
+def test_srun_puts_an_uneven_layout_where_it_belongs():
+    layout = Layout((Host("n1.site.org", (Seat(),) * 3), Host("n2", (Seat(),))))
+    prefix = Srun().prefix(layout, JOB, "/r/s")
+    assert prefix.files == {"/r/s.hosts": "n1\nn1\nn1\nn2\n"}
+    assert prefix.words[:3] == ("env", "SLURM_HOSTFILE=/r/s.hosts", "srun")
+    assert "--distribution=arbitrary" in prefix.words
+
+
+def test_what_the_user_prefers_for_srun_counts_but_not_what_a_step_was_started_with():
+    mine = Surroundings("slurm", "42", {"SLURM_MPI_TYPE": "pmi2"})
+    assert option(Srun().prefix(TWO, mine, "/r/s").words, "--mpi") == "pmi2"
+    inherited = Surroundings("slurm", "42", {"SLURM_MPI_TYPE": "none", "SLURM_STEP_ID": "0"})
+    assert not any(word.startswith("--mpi") for word in Srun().prefix(TWO, inherited, "/r/s").words)
+
+
+def test_programs_that_read_slurms_variables_see_the_partition_O12():
+    stale = {"SLURM_NTASKS_PER_NODE": "1", "SLURM_NTASKS": "9", "SLURM_JOB_ID": "42", "SLURM_STEP_NEW": "x"}
+    env = OpenMpi().prefix(TWO, Surroundings("slurm", "42", stale), "/r/s").env
+    assert env["SLURM_TASKS_PER_NODE"] == "2(x2)"
+    assert env["SLURM_JOB_NODELIST"] == "n1,n2"
+    assert [env[name] for name in ("SLURM_NTASKS_PER_NODE", "SLURM_NTASKS", "SLURM_STEP_NEW")] == [None] * 3
+    assert "SLURM_JOB_ID" not in env
+
+
+def test_sizes_are_compressed_as_slurm_does():
+    assert compressed([4, 4, 2, 4]) == "4(x2),2,4"
+
+
+def test_open_mpi_over_ssh_has_slots_and_notices_dead_hosts():
+    around = Surroundings(passed_on=("PATH", "A"), environ={"OMPI_MCA_plm_rsh_args": "-o Port=2222"}, as_root=True)
+    prefix = OpenMpi().prefix(TWO, around, "/r/s")
+    assert prefix.files == {"/r/s.hosts": "n1 slots=2\nn2 slots=2\n"}
+    assert shlex.join(prefix.words) == (
+        "mpirun -n 4 --allow-run-as-root --bind-to none --map-by slot --hostfile /r/s.hosts -x PATH -x A"
+    )
+    assert prefix.env["OMPI_MCA_plm"] == "rsh"
+    assert str(prefix.env["OMPI_MCA_plm_rsh_args"]).startswith("-o Port=2222 -o BatchMode=yes")
+    assert "ServerAliveInterval" in str(prefix.env["PRTE_MCA_plm_ssh_args"])
+
+
+def test_open_mpi_by_another_agent_than_ssh_gets_no_words_of_ssh():
+    around = Surroundings(environ={"OMPI_MCA_plm_rsh_agent": "/opt/bin/blaunch"})
+    assert "OMPI_MCA_plm_rsh_args" not in OpenMpi().prefix(TWO, around, "/r/s").env
+
+
+def test_mpich_gets_a_machine_file_and_its_bootstrap():
+    prefix = Mpich().prefix(TWO, Surroundings(), "/r/s")
+    assert shlex.join(prefix.words) == "mpiexec -n 4 -machinefile /r/s.machines -bootstrap ssh"
+    assert prefix.files == {"/r/s.machines": "n1:2\nn2:2\n"}
+    assert "-bootstrap slurm" in shlex.join(Mpich().prefix(TWO, JOB, "/r/s").words)
+
+
+def test_jsrun_gets_a_resource_file_that_says_cores_and_gpus_of_each_rank():
+    layout = table("0-1", "2-3", gpus="0-1", gpus_each=1, cores_each=2).whole(2)
+    around = Surroundings("jsm", "7", {"LSB_MCPU_HOSTS": "batch 1 n1 4 n2 4"})
+    (text,) = Jsrun().prefix(layout, around, "/r/s").files.values()
+    assert (
+        "rank: 0: { host: 1; cpu: {10,11}; gpu: {GPU-a} }\nrank: 1: { host: 2; cpu: {12,13}; gpu: {GPU-a} }\n" in text
+    )
+    with pytest.raises(ValueError, match="n1 is not among the hosts of this job"):
+        Jsrun().prefix(layout, Surroundings(), "/r/s")
+
+
+def test_flux_names_hosts_and_binds_ranks():
+    words = choosing.launcher_named("flux", lambda _: None).prefix(TWO, Surroundings("flux"), "/r/s").words
+    assert shlex.join(words) == (
+        "flux run -N 2 -n 4 -c 1 --requires=hosts:n1,n2 -o cpu-affinity=per-task -o gpu-affinity=per-task"
+    )
+
+
+# The script that gives ranks what is theirs
+
+
+def bound(tmp_path: Path, layout: Layout, rank: int, program: str, **env: str) -> str:
+    path = tmp_path / "ranks"
+    path.write_text(ranks.script(layout))
+    clean = {"PATH": os.environ["PATH"], "OMPI_COMM_WORLD_RANK": str(rank), **env}
+    return subprocess.run(
+        ["/bin/sh", path, "/bin/sh", "-c", program], env=clean, check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+def test_a_rank_is_kept_on_its_cores(tmp_path):
+    core = min(os.sched_getaffinity(0))
+    layout = Layout((Host("a", (Seat(),)), Host("b", (Seat((core,)),))), bound=True)
+    text = bound(tmp_path, layout, 1, "grep Cpus_allowed_list /proc/self/status")
+    assert text.split()[1] == str(core)
+
+
+def test_a_rank_whose_cores_are_not_there_runs_all_the_same(tmp_path):
+    layout = Layout((Host("a", (Seat((4095,)),)),), bound=True)
+    assert bound(tmp_path, layout, 0, "echo ran") == "ran"
+
+
+def test_ranks_see_disjoint_gpus_O19(tmp_path):
+    layout = table("0-1", "0-1", gpus="0-1", gpus_each=1).whole(4)
+    seen = [bound(tmp_path, layout, rank, "echo $CUDA_VISIBLE_DEVICES $ROCR_VISIBLE_DEVICES") for rank in range(4)]
+    assert seen == ["GPU-a GPU-a", "GPU-b GPU-b"] * 2
+
+
+def test_the_script_is_there_only_where_it_is_needed():
+    whole = table("0-3", "0-3").whole(8)
+    assert not ranks.is_needed(whole)
+    assert ranks.is_needed(table("0-1", "0-1").whole(4))
+    assert not ranks.is_needed(table("0-1").whole(2))
+    assert ranks.is_needed(table("0-1", gpus="0-1", gpus_each=1).whole(2))
+
+
+# Which of them
+
+
+@pytest.mark.parametrize(
+    ("environ", "preferred", "expected"),
+    [
+        ({}, "", ("", "")),
+        ({"SLURM_JOB_ID": "7"}, "", ("slurm", "7")),
+        ({"SLURM_JOB_ID": "7", "FLUX_URI": "local:///x"}, "", ("flux", "")),
+        ({"SLURM_JOB_ID": "7", "FLUX_URI": "local:///x"}, "slurm", ("slurm", "7")),
+        ({"LSB_JOBID": "3"}, "", ("lsf", "3")),
+        ({"LSB_JOBID": "3", "JSM_JSRUN_PATH": "/x"}, "", ("jsm", "3")),
+        ({"PBS_JOBID": "9.s"}, "slurm", ("pbs", "9.s")),
+        ({"PE_HOSTFILE": "/x", "JOB_ID": "5"}, "", ("sge", "5")),
+    ],
+)
+def test_in_which_job_we_are_is_told_by_the_environment(environ, preferred, expected):
+    assert choosing.system_of(environ, preferred) == expected
+
+
+def test_ranks_are_passed_what_they_need_and_no_more():
+    environ = {"PATH": "/bin", "OMP_NUM_THREADS": "2", "HOME": "/root", "SLURM_JOB_ID": "1", "LANG": "C"}
+    names = choosing.passed_on(environ, {"MINE": "1", "LANG": None, "CANTLE_WIDTH": "2"})
+    assert names[:3] == ("CANTLE_RUN", "CANTLE_TASK", "CANTLE_ATTEMPT")
+    assert names[3:] == ("CANTLE_WIDTH", "MINE", "OMP_NUM_THREADS", "PATH")
+
+
+# What a study's script becomes
+
+STUDY = """\
+description: {name: s, description: d}
+batch: {type: slurm%s}
+study:
+  - name: work
+    description: d
+    run:
+      nodes: 2
+      procs: 4
+      %s
+      cmd: %s
+"""
+
+
+@pytest.fixture
+def in_a_job(monkeypatch, tmp_path):
+    """A job of Slurm's, whose scontrol names no default for MPI, on a machine with Open MPI."""
+    stub(tmp_path / "bin", "scontrol", "echo 'MpiDefault = none'")
+    stub(tmp_path / "bin", "srun", "echo 'MPI plugin types are... pmi2, pmix'")
+    stub(tmp_path / "bin", "mpiexec", "echo 'mpiexec (OpenRTE) 4.1.4'")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setenv("SLURM_JOB_ID", "42")
+    probing.plugin_for.cache_clear()
+    yield
+    probing.plugin_for.cache_clear()
+
+
+def stub(folder: Path, name: str, text: str) -> None:
+    folder.mkdir(exist_ok=True)
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def command(tmp_path: Path, cmd: str, launcher: str = "", batch: str = "", more: str = "walltime: '10:00'") -> Command:
+    path = tmp_path / "study.yaml"
+    path.write_text(STUDY % (batch, more, cmd))
+    study = MaestroReader().read(path, ReadOptions(launcher=launcher, elsewhere=True))
+    nodes = tuple(Node(f"n{n}", 4) for n in (1, 2))
+    return study.work("/run").command(0, 1, False, (Place(0, "0-1"), Place(1, "2-3")), nodes)
+
+
+def body(command: Command) -> str:
+    return command.script.split("\n\n", 1)[1].strip()
+
+
+def test_in_a_job_of_slurms_a_launch_is_a_step_on_exactly_its_nodes(in_a_job, tmp_path):
+    made = command(tmp_path, "$(LAUNCHER) app")
+    assert body(made) == (
+        "srun --jobid=42 --nodes=2 --ntasks=4 --ntasks-per-node=2 --nodelist=n1,n2 --distribution=block "
+        "--cpus-per-task=1 --exact --mem=0 --gres=none --export=ALL --kill-on-bad-exit=1 --no-kill=off --mpi=pmix app"
+    )
+    assert made.launches
+    assert made.env["SLURM_MEM_PER_CPU"] is None
+
+
+def test_where_the_site_has_a_default_for_mpi_it_counts(in_a_job, tmp_path):
+    stub(tmp_path / "bin", "scontrol", "echo 'MpiDefault              = cray_shasta'")
+    assert "--mpi" not in body(command(tmp_path, "$(LAUNCHER) app"))
+
+
+def test_parts_are_steps_on_the_nodes_that_they_say(in_a_job, tmp_path):
+    lines = body(command(tmp_path, '"$(LAUNCHER)[1n, 2p] a & $(LAUNCHER)[1n, 2p] b"')).split(" & ")
+    assert [option(tuple(line.split()), "--nodelist") for line in lines] == ["n1", "n2"]
+    assert [option(tuple(line.split()), "--ntasks") for line in lines] == ["2", "2"]
+
+
+def test_one_process_on_the_first_node_needs_no_launcher_unless_one_is_named(in_a_job, tmp_path):
+    assert body(command(tmp_path, '"$(LAUNCHER)[1p] a"')) == "a"
+    assert "--ntasks=1 " in body(command(tmp_path, '"$(LAUNCHER)[1p] a"', "srun"))
+    second = body(command(tmp_path, '"$(LAUNCHER)[1n,1p] a; $(LAUNCHER)[1n,1p] b"'))
+    assert second == "a; b"
+
+
+def test_the_batch_block_names_the_mpi_and_adds_words_M15(in_a_job, tmp_path):
+    words = body(command(tmp_path, "$(LAUNCHER) app", batch=", mpi: mpich, launcher_args: --label -v"))
+    assert words.endswith("--mpi=pmi2 --label -v app")
+    words = body(command(tmp_path, "$(LAUNCHER) app", batch=", launcher: openmpi"))
+    assert "--hostfile /run/work/work.launch.hosts" in words
+
+
+def test_over_ssh_the_first_node_says_what_it_has(tmp_path, monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    made = command(tmp_path, "$(LAUNCHER) app")
+    assert body(made) == "/bin/sh /run/work/work.launch.mpi app"
+    assert made.files["/run/work/work.launch.hosts"] == "n1 slots=2\nn2 slots=2\n"
+
+
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        ("mpiexec (OpenRTE) 4.1.4", "--hostfile"),
+        ("mpirun (Open MPI) 5.0.3", "--hostfile"),
+        ("HYDRA build details:", "-machinefile"),
+        ("Intel(R) MPI Library for Linux* OS, Version 2021.10", "-machinefile"),
+    ],
+)
+def test_each_mpi_gets_its_own_words_on_the_first_node(version, words, tmp_path):
+    stub(tmp_path / "bin", "mpiexec", f'[ "$1" = --version ] && echo "{version}" || echo x "$@"')
+    prefix = Found().prefix(TWO, Surroundings(), str(tmp_path / "launch"))
+    for path, text in prefix.files.items():
+        Path(path).write_text(text)
+    env = {"PATH": f"{tmp_path / 'bin'}:/bin:/usr/bin"}
+    said = subprocess.run([*prefix.words, "app", "a b"], env=env, check=True, capture_output=True, text=True).stdout
+    assert words in said
+    assert said.endswith("app a b\n")
+
+
+def test_a_node_without_mpi_says_so(tmp_path):
+    prefix = Found().prefix(TWO, Surroundings(), str(tmp_path / "launch"))
+    for path, text in prefix.files.items():
+        Path(path).write_text(text)
+    stub(tmp_path / "bin", "uname", "echo n1")
+    result = subprocess.run(
+        [*prefix.words, "app"], env={"PATH": str(tmp_path / "bin")}, check=False, capture_output=True, text=True
+    )
+    assert result.returncode == 127
+    assert "n1 has no mpiexec and no mpirun, but 4 ranks are to be started from there" in result.stderr
+
+
+def test_cantles_own_runs_the_script_once_for_each_rank(tmp_path):
+    made = command(tmp_path, "$(LAUNCHER) app", "cantle")
+    assert (body(made), made.ranks, made.cores_each) == ("app", 4, 1)
+    with pytest.raises(Exception, match="runs the whole script once for each rank"):
+        command(tmp_path, '"$(LAUNCHER)[2p] app"', "cantle")
+
+
+def test_an_unknown_launcher_is_a_wrong_request_and_a_plug_in_is_none(tmp_path):
+    with pytest.raises(RequestError, match=r"batch.launcher: 'nosuch' is not known; known are openmpi, mpich, srun"):
+        command(tmp_path, "$(LAUNCHER) app", batch=", launcher: nosuch")
+    made = command(tmp_path, "$(LAUNCHER) app", "cantle.engines.launchers.flux:Flux")
+    assert body(made).startswith("flux run -N 2 -n 4")
