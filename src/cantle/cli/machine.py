@@ -38,9 +38,10 @@ def machine_options(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("this machine")
     group.add_argument(
         "--cores",
-        type=at_least(1),
+        type=at_least(0),
         metavar="N",
-        help="use so many cores (default: those this process may use); more than exist: tasks are not bound to cores",
+        help="use so many cores (default: those this process may use); more than exist: tasks are not bound to cores; "
+        "0, where others serve: none of this machine",
     )
     group.add_argument(
         "--nodes",
@@ -124,6 +125,10 @@ def this_machine(asked: Namespace, errand: Callable[[], None] | None = None) -> 
     from cantle.allocations.local import LocalAllocation
 
     takes_part, sources = settle(asked)
+    if asked.cores == 0:
+        if not (asked.listen or sources):
+            raise wrong("--cores 0: then nothing would serve. Name hosts (-j), or let runners join (--listen)")
+        takes_part, asked.cores = False, None
     env = environment_of(asked.environment)
     asked.packer = asked.packer or _PACKER
     grace_s = _GRACE_S if asked.grace is None else asked.grace
