@@ -1,4 +1,4 @@
-"""Which object does a name stand for? Readers, engines, allocations and packers, ours and other people's.
+"""Which object does a name stand for? Readers, engines, allocations, packers, batch systems, ours and other people's.
 
 A name is one of ours, one that an installed package declares as an entry point (group `cantle.readers` and so on), or
 `module:attribute` for something that lies at hand: on `PYTHONPATH`, or in the folder where the user stands. Nothing is
@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from cantle.errors import PluginError, RequestError
 
-Group = Literal["readers", "engines", "allocations", "packers", "launchers"]
+Group = Literal["readers", "engines", "allocations", "packers", "launchers", "batch_systems"]
 
 OURS: dict[Group, dict[str, str]] = {
     "readers": {
@@ -38,6 +38,12 @@ OURS: dict[Group, dict[str, str]] = {
         "jsrun": "cantle.engines.launchers.jsrun:Jsrun",
         "cantle": "cantle.engines.launchers.own:Own",
     },
+    "batch_systems": {
+        "slurm": "cantle.allocations.submission.slurm:Slurm",
+        "pbs": "cantle.allocations.submission.pbs:Pbs",
+        "lsf": "cantle.allocations.submission.lsf:Lsf",
+        "flux": "cantle.allocations.submission.flux:Flux",
+    },
 }
 
 
@@ -51,7 +57,8 @@ def find(group: Group, name: str) -> Any:
         target = theirs.get(name)
         if target is None:
             known = ", ".join(sorted({*OURS[group], *theirs}))
-            raise RequestError(f"no {group.removesuffix('s')} is called {name!r}; there are {known}, or module:name")
+            kind = group.removesuffix("s").replace("_", " ")
+            raise RequestError(f"no {kind} is called {name!r}; there are {known}, or module:name")
     module, _, attribute = target.partition(":")
     try:
         found: Any = _imported(module)

@@ -33,13 +33,21 @@ def _cancel_asked(asked: Namespace) -> int:
     from cantle.report.loading import load_one
     from cantle.store.layout import Layout
 
-    more = [Path(word) for word in asked.task if Layout(word).exists()]
-    names = [word for word in asked.task if not Layout(word).exists()]
+    def _is_run(word: str) -> bool:
+        return Layout(word).exists() or Layout(word).batch.exists()
+
+    more = [Path(word) for word in asked.task if _is_run(word)]
+    names = [word for word in asked.task if not _is_run(word)]
     if more and names:
         raise wrong(f"name tasks of one run only: {more[0]} is a run, {names[0]!r} is not")
     code = 0
     for directory in (asked.directory, *more):
         try:
+            if not names and Layout(directory).batch.exists():
+                from cantle.cli.ending_jobs import cancel_in_queue
+
+                if cancel_in_queue(directory, asked.yes):
+                    continue
             _cancel(load_one(directory), names, asked.yes)
         except CantleError as problem:
             print(f"cantle: {problem}", file=sys.stderr)

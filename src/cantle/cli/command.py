@@ -64,12 +64,14 @@ class Parser(argparse.ArgumentParser):
     """A parser whose errors name the nearest thing that would have been right.
 
     Options may stand between words of a list; argparse by itself gives up the list at the first one. After a `--` there are
-    only words.
+    only words. What follows one of the options `take_options` is its value also when it looks like an option itself.
     """
+
+    take_options: tuple[str, ...] = ()
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """The arguments, parsed. Ends the process when they make no sense."""
-        words = sys.argv[1:] if args is None else list(args)
+        words = self._joined(sys.argv[1:] if args is None else list(args))
         at = words.index("--") if "--" in words else len(words)
         # After the -- there are only words; so that argparse takes them for such, they begin with what no option does.
         marked = [*words[:at], *(_WORD + word for word in words[at + 1 :])]
@@ -79,6 +81,14 @@ class Parser(argparse.ArgumentParser):
         for name, value in vars(parsed).items():
             setattr(parsed, name, [_bare(item) for item in value] if isinstance(value, list) else _bare(value))
         return parsed
+
+    def _joined(self, words: list[str]) -> list[str]:
+        """`--args=--mem=0` for `--args --mem=0`."""
+        end = words.index("--") if "--" in words else len(words)
+        for at in range(end - 2, -1, -1):
+            if words[at] in self.take_options:
+                words[at : at + 2] = [f"{words[at]}={words[at + 1]}"]
+        return words
 
     def error(self, message: str) -> NoReturn:
         """Tell what is wrong with the command line, and end with the status for that."""

@@ -20,22 +20,31 @@ DIED = 1
 DETACHED = 130
 
 
-def follow(directory: Path, asked: Namespace, where: str) -> int:
+def follow(
+    directory: Path,
+    asked: Namespace,
+    where: str,
+    waiting: Callable[[Run, Callable[[str], None]], bool] | None = None,
+    cancel: Callable[[], None] | None = None,
+) -> int:
     """Tell of the run until it is over, and end as it did: 0, 2 or 3; 1 when its conductor died, 130 when one lets go of it.
 
     `where` says in words who conducts it. Ctrl-C asks whether to cancel the run, to let go of it, or to watch on; where
-    nobody can be asked it lets go.
+    nobody can be asked it lets go. `waiting` is asked whether nobody is at work on it just now, and may tell why; `cancel`
+    cancels the run (default: it asks the conductor).
     """
     while True:
         try:
-            return _watch(directory, asked, where)
+            return _watch(directory, asked, where, waiting)
         except KeyboardInterrupt:
-            if _lets_go(directory, where):
+            if _lets_go(directory, where, cancel):
                 return DETACHED
 
 
-def _watch(directory: Path, asked: Namespace, where: str) -> int:
-    from time import sleep
+def _watch(
+    directory: Path, asked: Namespace, where: str, waiting: Callable[[Run, Callable[[str], None]], bool] | None
+) -> int:
+    from time import monotonic, sleep
 
     from cantle.report.loading import OVER, Condition, Run
     from cantle.report.progress import choose_progress
@@ -45,11 +54,18 @@ def _watch(directory: Path, asked: Namespace, where: str) -> int:
     run.state.news = []
     progress = choose_progress(run.state, json=asked.as_json, quiet=asked.quiet)
     pause = _QUICK_S
+    begun = waiting is None
     try:
         while True:
             news = run.refresh()
             if run.state.news is None:
                 run.state.news = []  # its journal was made anew, and what was told stays told
+            if waiting is not None and waiting(run, progress.note):
+                begun = False
+                sleep(_SLOW_S)
+                continue
+            if not begun:
+                begun, progress.began = True, monotonic()
             progress(run.state)
             if run.condition in OVER:
                 break
@@ -78,7 +94,7 @@ def _wait_for_its_files(run: Run, sleep: Callable[[float], None]) -> None:
         waited += _QUICK_S
 
 
-def _lets_go(run: Path, where: str) -> bool:
+def _lets_go(run: Path, where: str, cancel: Callable[[], None] | None) -> bool:
     """What Ctrl-C means here. Whether the run is not watched any more."""
     from cantle.report.failures import typed
 
@@ -93,16 +109,20 @@ def _lets_go(run: Path, where: str) -> bool:
     except (EOFError, KeyboardInterrupt):
         answer = "d"
     if answer.startswith("c"):
-        from time import time
-
-        from cantle.cli.asking import me
-        from cantle.model.records import CancelAsked
-        from cantle.store.requests import ask
-
-        ask(run, CancelAsked(time(), None, me()))
-        say("cantle: its running tasks are being ended")
+        (cancel or (lambda: _cancel(run)))()
         return False
     if answer.startswith(("o", "w")):
         return False
     say(f"cantle: {told}")
     return True
+
+
+def _cancel(run: Path) -> None:
+    from time import time
+
+    from cantle.cli.asking import me
+    from cantle.model.records import CancelAsked
+    from cantle.store.requests import ask
+
+    ask(run, CancelAsked(time(), None, me()))
+    say("cantle: its running tasks are being ended")

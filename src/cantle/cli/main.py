@@ -36,6 +36,7 @@ COMMANDS = {
     "jobs": ("cantle.cli.pilots", "Show the studies of a pilot."),
     "down": ("cantle.cli.pilots", "End a pilot."),
     "runner": ("cantle.cli.serving", "Serve a run on another machine: start its runner here."),
+    "orchestrate": ("cantle.cli.orchestrating", "Run a study, or any command, in a batch job."),
     "validate": ("cantle.cli.foreseeing", "Check studies and report every problem."),
     "plan": ("cantle.cli.planning", "Say what would become of a study on these nodes or those, before any are held."),
     "report": ("cantle.cli.reporting", "Write a page that shows how a run went."),
@@ -103,7 +104,7 @@ def _called(words: list[str]) -> int:
         if len(words) == 2 and words[0] == "help" and words[1] in COMMANDS:
             return _called([words[1], "--help"])
         print(
-            INTRODUCTION + "".join(f"    {name:10}{short}\n" for name, (_, short) in COMMANDS.items()) + CLOSING, end=""
+            INTRODUCTION + "".join(f"    {name:12}{short}\n" for name, (_, short) in COMMANDS.items()) + CLOSING, end=""
         )
         return 0 if words else USAGE_ERROR
     if words[0] in ("-V", "--version"):

@@ -50,7 +50,7 @@ def _resume(asked: Namespace) -> int:
         changed = read_like_before(layout, asked.study)
     conductor = resume(
         layout,
-        _reopen,
+        reopen,
         changed=changed,
         retry=not asked.keep_failed,
         take_over=asked.take_over,
@@ -77,7 +77,8 @@ def _take_out(layout: Layout) -> None:
     take_out(layout, lambda text: say(f"cantle: {text}"))
 
 
-def _reopen(reader: str, folder: Path) -> Study:
+def reopen(reader: str, folder: Path) -> Study:
+    """The study of a run again, by its reader's name, from the folder in which the run keeps it."""
     from cantle.plugins import find
 
     study: Study = find("readers", reader)().reopen(folder)

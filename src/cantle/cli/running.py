@@ -21,6 +21,11 @@ def study_arguments(parser: ArgumentParser, remote: bool = False) -> None:
     parser.add_argument(
         "study_file", metavar="STUDY", type=Path, help="a Maestro study (YAML) or a WfFormat instance (JSON)"
     )
+    study_options(parser)
+
+
+def study_options(parser: ArgumentParser) -> None:
+    """Where a study's run goes to, and how its file is read."""
     parser.add_argument("-o", "--out", type=Path, metavar="DIR", help="directory of the run (default: NAME_date-time)")
     parser.add_argument(
         "-y", "-Y", "--yes", action="store_true", help="replace the run that stands in the output directory"
@@ -117,8 +122,11 @@ def _run(asked: Namespace) -> int:
     return conduct(begin(study, layout, reader, limits, options, sys.argv), machine, asked)
 
 
-def read_study(asked: Namespace, dry: bool) -> tuple[Study, str, str]:
-    """The study that was asked for, its warnings told; the name of its reader, and the options it was read with, as JSON."""
+def read_study(asked: Namespace, dry: bool, elsewhere: bool = False) -> tuple[Study, str, str]:
+    """The study that was asked for, its warnings told; the name of its reader, and the options it was read with, as JSON.
+
+    `elsewhere`: it will run on other machines than this one.
+    """
     import msgspec
 
     from cantle.plugins import reader_for
@@ -136,6 +144,7 @@ def read_study(asked: Namespace, dry: bool) -> tuple[Study, str, str]:
         launcher=asked.launcher,
         dry=dry,
         slicing=slicing_asked(asked),
+        elsewhere=elsewhere,
     )
     study: Study = chosen.read(asked.study_file, options)
     if asked.times_from is not None:

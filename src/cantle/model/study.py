@@ -9,7 +9,7 @@ scripts; a resumed run makes it again from the copy of the study that lies in th
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -180,7 +180,8 @@ class Study(msgspec.Struct):
     reader's `reopen` reads. `digest` identifies the content: two studies with the same digest make the same tasks and
     commands. `output_parent` is where the study wants its directories to be ("" = where the user stands). `source` names
     the file it came from, `warnings` are sentences; both are for people. `slicing`: tasks on several nodes run in elements of
-    its slices alone. `partitions` are made when a task wants to run in them, and closed when none is left that does.
+    its slices alone. `partitions` are made when a task wants to run in them, and closed when none is left that does. `batch` is
+    what it says about batch jobs, as it stands in the file.
     """
 
     name: str
@@ -196,3 +197,4 @@ class Study(msgspec.Struct):
     warnings: list[str] = []
     slicing: Slicing | None = None
     partitions: tuple[PartitionWish, ...] = ()
+    batch: dict[str, Any] = {}

@@ -21,11 +21,13 @@ from cantle.store.reading import JournalContents
 
 if TYPE_CHECKING:
     from cantle.core.mend import Mender
+    from cantle.runtime.orchestration.watch import JobWatch
 
 
 class Condition(Enum):
     """How a run stands, as one word."""
 
+    QUEUED = "queued"
     STARTING = "starting"
     RUNNING = "running"
     STOPPING = "stopping"
@@ -53,6 +55,7 @@ class Run:
         self._follower: Follower | None = None
         self._restarts = 0
         self._mender: Mender | None = None
+        self._jobs: JobWatch | None = None
 
     @property
     def directory(self) -> Path:
@@ -78,6 +81,8 @@ class Run:
     def condition(self) -> Condition:
         """How the run stands."""
         state = self.state
+        if self.conductor is None and self.jobs is not None and (there := self._in_a_job()) is not None:
+            return there
         if not state.studies or not state.finished:
             if self.conductor is None:
                 return Condition.DEAD
@@ -95,7 +100,34 @@ class Run:
         """What the run itself ended with, as in Maestro's foreground mode. Only when it is over."""
         from cantle.runtime.conducting import exit_code
 
-        return exit_code(self.state)
+        return exit_code(self.state) if self.state.finished else 3  # its batch job was canceled before it was over
+
+    @property
+    def jobs(self) -> JobWatch | None:
+        """The batch jobs that the run was given to, None when there are none."""
+        if self._jobs is None and self.layout.batch.exists():
+            from cantle.runtime.orchestration.records import Jobs
+            from cantle.runtime.orchestration.watch import JobWatch
+
+            jobs = Jobs(self.layout)
+            self._jobs = JobWatch(jobs) if jobs.exist() else None
+        return self._jobs
+
+    def _in_a_job(self) -> Condition | None:
+        """How a run stands on which nobody is at work, as far as its batch jobs tell; None when they tell nothing."""
+        from cantle.allocations.submission.wanted import Stage
+
+        assert self.jobs is not None
+        state = self.state
+        if state.studies and state.finished and not state.stopping:
+            return None
+        stage = self.jobs.standing().stage
+        last = self.jobs.jobs.last()
+        if stage is Stage.PENDING or (stage is Stage.UNKNOWN and last and not self.jobs.jobs.began(last.number)):
+            return Condition.QUEUED
+        if stage is Stage.RUNNING:
+            return Condition.STARTING
+        return Condition.CANCELED if not state.finished and self.jobs.jobs.canceled else None
 
     def refresh(self) -> list[AnyRecord]:
         """Take in what has happened since, and return it. Raises JournalError when the journal cannot be read.

@@ -304,7 +304,7 @@ def first_words(state: State) -> list[str]:
     elif nodes:
         text += f" on {len(nodes):,} nodes with {sum(node.cores for node in nodes):,} cores"
     lines = [text + (f", in {added.directory}" if added.directory else "")]
-    if state.resumed:
+    if state.resumed and state.totals[Phase.DONE]:
         lines.append(f"resumed: {state.totals[Phase.DONE]:,} of them were done before")
     return lines
 

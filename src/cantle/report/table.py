@@ -75,7 +75,9 @@ def headline(run: Run, colour: bool = False) -> str:
     condition = run.condition
     text = condition.value
     directory = typed(run.directory)
-    if condition in (Condition.RUNNING, Condition.STARTING, Condition.STOPPING):
+    if condition == Condition.QUEUED and run.jobs is not None:
+        text += f": {run.jobs.what()} {run.jobs.standing()}"
+    elif condition in (Condition.RUNNING, Condition.STARTING, Condition.STOPPING):
         who = run.conductor
         since = f", since {time_of_day(who.since)}" if who and who.since else ""
         text += f" (conductor pid {who.pid} on host {who.host}{since})" if who else ""
@@ -106,8 +108,8 @@ def notes(run: Run) -> Iterator[str]:
         yield f"note: the journal is damaged in {stretch}; what it held is lost, and is done again where needed"
     if run.conductor is not None and run.condition in OVER:
         yield f"note: its conductor (pid {run.conductor.pid} on host {run.conductor.host}) has not left yet"
-    elif run.state.resumed:
-        times = "once" if run.state.resumed == 1 else f"{run.state.resumed} times"
+    elif (resumed := run.state.resumed - (run.jobs is not None)) > 0:  # in a batch job it begins by being resumed
+        times = "once" if resumed == 1 else f"{resumed} times"
         yield f"note: it was resumed {times}"
 
 

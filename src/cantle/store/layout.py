@@ -59,6 +59,11 @@ class Layout:
         """What `maestro update DIR` writes."""
         return self.directory / ".study.update.lock"
 
+    @property
+    def batch(self) -> Path:
+        """What is known of the batch jobs that the run was given to; there when it was."""
+        return self.own / "batch"
+
     def exists(self) -> bool:
         """Whether a run was begun here."""
         return self.journal.exists()
