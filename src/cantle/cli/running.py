@@ -21,11 +21,11 @@ def study_arguments(parser: ArgumentParser, remote: bool = False) -> None:
     parser.add_argument(
         "study_file", metavar="STUDY", type=Path, help="a Maestro study (YAML) or a WfFormat instance (JSON)"
     )
-    study_options(parser)
+    study_options(parser, remote)
 
 
-def study_options(parser: ArgumentParser) -> None:
-    """Where a study's run goes to, and how its file is read."""
+def study_options(parser: ArgumentParser, remote: bool = False) -> None:
+    """Where a study's run goes to, and how its file is read. `remote`: -r may name a host."""
     parser.add_argument("-o", "--out", type=Path, metavar="DIR", help="directory of the run (default: NAME_date-time)")
     parser.add_argument(
         "-y", "-Y", "--yes", action="store_true", help="replace the run that stands in the output directory"
