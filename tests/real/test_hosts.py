@@ -63,7 +63,9 @@ def begun(cluster: Cluster, place: Path, *words: str) -> Iterator[subprocess.Pop
         yield process
     finally:
         process.kill()
-        process.communicate()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
 
 
 def output(place: Path) -> list[str]:
