@@ -35,6 +35,8 @@ END
          if [ "$n" -lt 2 ]; then
            echo "kex_exchange_identification: Connection closed by remote host" >&2; exit 255
          fi ;;
+  hung*) echo "Connection timed out during banner exchange" >&2
+         echo "Connection to 10.0.0.7 port 22 timed out" >&2; exit 255 ;;
   silent*) exec sleep 60 ;;
   gone*) if [ -e "$RIG/$host.up" ]; then echo "ssh: connect to host $host port 22: No route to host" >&2; exit 255; fi
          touch "$RIG/$host.up" ;;

@@ -118,10 +118,11 @@ def test_a_server_with_too_many_others_at_its_door_is_tried_again(rig):
     assert rig.text("ssh.log").count("-- busy") == 3
 
 
-def test_what_fails_for_good_is_not_tried_again(rig):
-    with Started(rig, host("denied")) as it:
+@pytest.mark.parametrize("name", ["denied", "hung"])
+def test_what_fails_for_good_or_takes_long_is_not_tried_again(rig, name):
+    with Started(rig, host(name)) as it:
         it.why()
-    assert rig.text("ssh.log").count("-- denied") == 1
+    assert rig.text("ssh.log").count(f"-- {name}") == 1
 
 
 def test_a_runner_that_cannot_begin_is_told_with_its_own_words(rig):

@@ -11,10 +11,10 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from time import monotonic, time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from distributed.worker import Worker
 
     from cantle.allocations.forking import LocalChannel
+
+T = TypeVar("T")
 
 DONE, UNREACHABLE, REFUSED_US, LOST, BROKEN = 0, 3, 4, 5, 6
 """How it ended: the run is over; no address led to the conductor; it did not take us; it was lost; our runner is gone."""
@@ -107,7 +109,9 @@ class Member:
         if self._lifeline:
             loop.add_reader(0, self._on_stdin)
         patience_s = self._letter.silence_s
-        found = await reach(self._letter.addresses, self._letter.identity, patience_s)
+        found = await self._unless_ended(reach(self._letter.addresses, self._letter.identity, patience_s))
+        if found is None:
+            return self._given_up()
         if not found.address:
             self._say("no address led to the conductor:\n" + "\n".join(f"  {line}" for line in found.tried))
             return UNREACHABLE
@@ -139,7 +143,8 @@ class Member:
                 }
             )
             try:
-                await asyncio.wait_for(worker, _WELCOME_S)
+                if await self._unless_ended(asyncio.wait_for(worker, _WELCOME_S)) is None:
+                    return self._given_up()
             except Exception as problem:  # noqa: BLE001 - whatever Dask raises, we are not in
                 self._say(f"the conductor at {found.address} did not take this runner: {problem}")
                 return REFUSED_US
@@ -159,6 +164,22 @@ class Member:
             with suppress(Exception):  # we leave anyway
                 await asyncio.wait_for(worker.close(timeout=2, nanny=False, executor_wait=False), _LEAVE_S)
         return DONE if self._code is None else self._code
+
+    async def _unless_ended(self, what: Coroutine[Any, Any, T]) -> T | None:
+        """What comes of it; None when this process is told to end before."""
+        task = asyncio.ensure_future(what)
+        ended = asyncio.ensure_future(self._ended.wait())
+        await asyncio.wait({task, ended}, return_when=asyncio.FIRST_COMPLETED)
+        ended.cancel()
+        if task.done():
+            return task.result()
+        task.cancel()
+        return None
+
+    def _given_up(self) -> int:
+        """It ends before it has joined."""
+        self._say(self._why)
+        return LOST if self._code is None else self._code
 
     def _end(self, code: int, why: str) -> None:
         if self._code is None:

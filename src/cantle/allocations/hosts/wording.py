@@ -17,7 +17,7 @@ _NOISE = re.compile(
 )
 _PASSING = re.compile(
     r"kex_exchange_identification|ssh_exchange_identification|Connection reset by peer|Exceeded MaxStartups"
-    r"|Resource temporarily unavailable|Connection closed by .* port|banner exchange",
+    r"|Resource temporarily unavailable|Connection closed by .* port",
     re.IGNORECASE,
 )
 _MENDS = (
