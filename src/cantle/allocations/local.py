@@ -36,8 +36,9 @@ class LocalAllocation:
     `cores`, `gpus` and `memory_mib` replace what is found; more cores than there are make logical ones, without binding.
     With `groups`, which say the cores, `memory_mib` is each node's. `nodes` replaces everything. `physical` counts one core
     for all its hardware threads. `named` are further countable things, sorted. `ends_in_s`: the machine may be used for so
-    long from `open` on, 0 for ever. `notes` says, after `open`, what is not as the machine has it. Raises RequestError for
-    numbers that cannot be.
+    long from `open` on, 0 for ever; `ends_at()`, asked then, says when it is taken away (seconds since the epoch, 0: nobody
+    knows). `name` is the node's, if not the machine's own. `notes` says, after `open`, what is not as the machine has it.
+    Raises RequestError for numbers that cannot be.
     """
 
     def __init__(
@@ -50,6 +51,8 @@ class LocalAllocation:
         named: tuple[tuple[str, int], ...] = (),
         groups: Sequence[Group] = (),
         ends_in_s: float = 0.0,
+        ends_at: Callable[[], float] | None = None,
+        name: str = "",
     ) -> None:
         for what, number, least in (("cores", cores, 1), ("gpus", gpus, 0), ("memory", memory_mib, 1)):
             if number is not None and number < least:
@@ -73,6 +76,8 @@ class LocalAllocation:
         self._physical = physical
         self._named = named
         self._ends_in_s = ends_in_s
+        self._ends_at = ends_at
+        self._name = name or os.uname().nodename
         self._ready: list[LocalChannel] = []
         self._open: list[LocalChannel] = []
         self._inbox: Inbox | None = None
@@ -95,10 +100,13 @@ class LocalAllocation:
         self._inbox = inbox
         processes.become_subreaper()  # should a runner be killed, its tasks become our children and can be ended
         nodes = list(self._nodes) if self._nodes is not None else self._on_this_machine()
-        if self._ends_in_s:
+        ends = [inbox.now() + self._ends_in_s] if self._ends_in_s else []
+        if self._ends_at is not None and (end := self._ends_at()):
+            ends.append(end)
+        if ends:
             from msgspec.structs import replace
 
-            nodes = [replace(node, ends_at=inbox.now() + self._ends_in_s) for node in nodes]
+            nodes = [replace(node, ends_at=min(ends)) for node in nodes]
         inbox.put(NodesAwaited(inbox.now(), len(nodes)))
         inbox.put(NodesJoined(inbox.now(), nodes))
         inbox.put(NodesAwaited(inbox.now(), 0))
@@ -154,9 +162,7 @@ class LocalAllocation:
             return [self._whole(found)]
         from cantle.allocations.dealing import deal
 
-        nodes, notes = deal(
-            self._with_gpus_asked_for(found), os.uname().nodename, self._groups, self._memory_mib, self._named
-        )
+        nodes, notes = deal(self._with_gpus_asked_for(found), self._name, self._groups, self._memory_mib, self._named)
         self.notes += notes
         return nodes
 
@@ -170,7 +176,7 @@ class LocalAllocation:
                     f"{count(cores, 'core')} declared where {found.cores} can be used: tasks are not bound to cores"
                 )
         gpu_ids = self._with_gpus_asked_for(found).gpu_ids
-        name = os.uname().nodename
+        name = self._name
         return Node(
             name=name,
             cores=cores,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from cantle.allocations.fleet.allocation import FleetAllocation
+    from cantle.allocations.fleet.source import Source
     from cantle.allocations.groups import Group
+    from cantle.cli.inside import Around
     from cantle.core.decide import Decider
     from cantle.core.plan import Policy
     from cantle.core.state import State
@@ -35,6 +38,7 @@ _GRACE_S = 5.0
 def machine_options(parser: ArgumentParser) -> None:
     """The options that say what of which machine may be used, and how to tell of it."""
     place_options(parser)
+    parser.set_defaults(launch=None)
     group = parser.add_argument_group("this machine")
     group.add_argument(
         "--cores",
@@ -124,25 +128,36 @@ def this_machine(asked: Namespace, errand: Callable[[], None] | None = None) -> 
     """
     from cantle.allocations.local import LocalAllocation
 
-    takes_part, sources = settle(asked)
-    if asked.cores == 0:
-        if not (asked.listen or sources):
-            raise wrong("--cores 0: then nothing would serve. Name hosts (-j), or let runners join (--listen)")
-        takes_part, asked.cores = False, None
+    inside = _surroundings(asked)
+    takes_part, named = settle(asked, inside is not None)
+    others: list[Source] = [*named]
     env = environment_of(asked.environment)
     asked.packer = asked.packer or _PACKER
     grace_s = _GRACE_S if asked.grace is None else asked.grace
     memory = None if asked.memory is None else int(asked.memory)
+    cores, ends_at = asked.cores, None
+    if inside is not None:
+        takes_part = takes_part if inside.here is None else inside.here
+        others += inside.sources
+        cores, memory = inside.on_this_machine(asked, memory)
+        env, ends_at = env or inside.environ, inside.ends_at
+    if asked.cores == 0:
+        if not (asked.listen or others):
+            raise wrong("--cores 0: then nothing would serve. Name hosts (-j), or let runners join (--listen)")
+        takes_part, cores = False, None
     here = LocalAllocation(
-        cores=asked.cores,
+        cores=cores,
         gpus=asked.gpus,
         memory_mib=memory,
         named=tuple(sorted(asked.resource)),
         groups=_groups(asked),
         ends_in_s=asked.ends_in or 0.0,
+        ends_at=ends_at,
+        name=inside.name if inside is not None else "",
     )
-    fleet = with_others(asked, here if takes_part else None, sources) if asked.listen or sources else None
+    fleet = with_others(asked, here if takes_part else None, others) if asked.listen or others else None
     allocation: LocalAllocation | FleetAllocation = fleet or here
+    allocation.notes += inside.notes if inside is not None else ()
     allocation.prepare(errand)
 
     from cantle.engines.process import ProcessEngine
@@ -166,6 +181,19 @@ def this_machine(asked: Namespace, errand: Callable[[], None] | None = None) -> 
     return Machine(allocation, engine)
 
 
+_JOBS = ("SLURM_JOB_ID", "SLURM_JOB_ID_HET_GROUP_0", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE", "FLUX_URI")
+"""One of these is set wherever we may be inside a batch job."""
+
+
+def _surroundings(asked: Namespace) -> Around | None:
+    """The batch job or the launch that we are part of."""
+    if asked.launch is None and not any(name in os.environ for name in _JOBS):
+        return None
+    from cantle.cli.inside import around
+
+    return around(asked)
+
+
 def _groups(asked: Namespace) -> Sequence[Group]:
     if not asked.nodes:
         return ()
@@ -178,8 +206,6 @@ def _groups(asked: Namespace) -> Sequence[Group]:
 
 def as_before(layout: Layout, asked: Namespace) -> None:
     """What the run was told about the machine holds again, where nothing else is said now; not on another host."""
-    import os
-
     from cantle.cli.command import Parser
     from cantle.model.records import RunStarted, StudyAdded
     from cantle.store.journal import read

@@ -43,6 +43,18 @@ COMMANDS = {
     "simulate": ("cantle.cli.foreseeing", "Run a study in simulated time on machines that need not exist."),
 }
 
+CONDUCTING = ("run", "map", "resume", "up")
+"""Commands that mpirun, srun and their like may start on many machines at once."""
+RANKS = (
+    "OMPI_COMM_WORLD_RANK",
+    "PMI_RANK",
+    "PALS_RANKID",
+    "JSM_NAMESPACE_RANK",
+    "FLUX_TASK_RANK",
+    "SLURM_STEP_NUM_TASKS",
+)
+"""One of these is set wherever we may be one of several copies."""
+
 INTRODUCTION = """\
 usage: cantle COMMAND ...
 
@@ -119,7 +131,12 @@ def _called(words: list[str]) -> int:
         return USAGE_ERROR
     try:
         command = command_named(words[0])
-        return command.run(command.parser().parse_args(words[1:]))
+        asked = command.parser().parse_args(words[1:])
+        if words[0] in CONDUCTING and any(name in os.environ for name in RANKS):
+            from cantle.cli.launched import play
+
+            return play(command, words, asked)
+        return command.run(asked)
     except CantleError as problem:
         print(f"cantle: {problem}", file=sys.stderr)
         return problem.exit_code

@@ -36,6 +36,11 @@ def place_options(parser: ArgumentParser) -> None:
         "all its cores. Hosts are reached by ssh, and must see the run's directory",
     )
     group.add_argument(
+        "--this-machine",
+        action="store_true",
+        help="inside a batch job, or under mpirun or srun: this machine alone, although there are others",
+    )
+    group.add_argument(
         "--hosts",
         type=Path,
         metavar="FILE",
@@ -75,14 +80,15 @@ class RestartsOrHost(argparse.Action):
             namespace.remote = word
 
 
-def settle(asked: Namespace) -> tuple[bool, list[HostsSource]]:
+def settle(asked: Namespace, inside: bool = False) -> tuple[bool, list[HostsSource]]:
     """Whether this machine takes part, and who starts runners elsewhere. What `-j` says of this machine's cores is put down.
 
+    `inside` a batch job or a launch, `*` stands for its nodes.
     Raises RequestError or StudyError with what is wrong.
     """
     if not asked.places:
         return True, []
-    hosts, here = resolved(asked)
+    hosts, here = resolved(asked, inside)
     if here is not None:
         if here and (asked.cores is not None or asked.nodes):
             other = "--nodes" if asked.nodes else "--cores"
@@ -96,13 +102,13 @@ def settle(asked: Namespace) -> tuple[bool, list[HostsSource]]:
     return takes_part, [HostsSource(hosts)]
 
 
-def resolved(asked: Namespace) -> tuple[list[Host], int | None]:
+def resolved(asked: Namespace, inside: bool = False) -> tuple[list[Host], int | None]:
     """What is known of each host that is named, and the cores of this machine: 0 for all, None when it is not named."""
     from cantle.allocations.hosts.words import places_of
 
     places = places_of(asked.places)
-    if places.everywhere is not None:
-        raise wrong("-j '*' stands for the nodes of an mpirun or srun, and this run was not begun by one")
+    if places.everywhere is not None and not inside:
+        raise wrong("-j '*' stands for the nodes of a batch job, an mpirun or an srun, and this run is in none")
     here = places.here
     hosts: list[Host] = []
     known = known_hosts(asked) if places.hosts else {}

@@ -75,7 +75,7 @@ def _node(asked: Namespace) -> tuple[Node, tuple[str, ...]]:
     from msgspec.structs import replace
 
     node = here.this_machine()
-    name = asked.name or node.name
+    name = asked.name or os.environ.get("SLURMD_NODENAME") or node.name  # srun and people call it by Slurm's name
     machine = asked.machine or node.machine
     return replace(node, name=name, machine=machine, kind=asked.kind, ends_at=asked.until), tuple(here.notes)
 

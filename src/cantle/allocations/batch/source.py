@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from cantle.allocations.fleet.source import JOINED
+
 from .job import Host, Job, Start, System
 from .stale import cleaned
 from .systems import short
@@ -27,8 +29,6 @@ TOLD_S = 15.0
 """After so long without its runners a starter is told of."""
 BOUND_S = 180.0
 """After so long those of its hosts that have not joined are given up."""
-JOINED = "@cantle joined"
-"""A runner says so, on a line of its own, when its conductor has let it in."""
 _LINES = 12
 _LEAVE_S = 4.0
 _AGAIN = 3

@@ -336,6 +336,10 @@ class _Report:
         """So many will not come."""
         self._fleet._put(_Said(self._source, -n, why))
 
+    def outstanding(self) -> int:
+        """How many are on their way."""
+        return self._fleet._awaited.get(self._source, 0)
+
     def note(self, text: str) -> None:
         """A sentence for the user."""
         self._fleet._put(_Said(self._source, 0, text))

@@ -232,12 +232,11 @@ class Member:
             lambda data: self._send({"op": UP, "data": data}),
             lambda: self._end(BROKEN, "its runner is gone"),
         )
-
         self._tell_starter(JOINED)
 
     def _tell_starter(self, line: str) -> None:
-        """Whoever holds our stdin may want to know how it went on."""
-        if self._lifeline:
+        """Whoever started us may want to know how it went on."""
+        if self._hello.expected:
             try:
                 print(line, flush=True)
             except OSError:  # he has gone, and our stdin ends as well

@@ -140,6 +140,7 @@ class FleetServer:
         self._members: dict[str, _Member] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._end: asyncio.Event | None = None
+        self._over = False
         self._patience_s = _LEAVE_S
         self._scheduler: Scheduler | None = None
         self._thread = threading.Thread(target=self._live, name="fleet", daemon=True)
@@ -151,11 +152,13 @@ class FleetServer:
     def close(self, patience_s: float = _LEAVE_S) -> None:
         """Tell all runners that the run is over, and wait until they have gone, for a bounded time."""
         self._patience_s = patience_s
-        if self._loop is not None and self._end is not None:
-            try:
-                self._loop.call_soon_threadsafe(self._end.set)
-            except RuntimeError:  # it has ended by itself
-                pass
+        self._over = True
+        if self._loop is None or self._end is None:
+            return  # it is still being loaded, and nobody can have come
+        try:
+            self._loop.call_soon_threadsafe(self._end.set)
+        except RuntimeError:  # it has ended by itself
+            pass
         self._thread.join(patience_s + 5)
 
     # All below runs in the server's thread.
@@ -174,6 +177,8 @@ class FleetServer:
         hear_log(self._hear_log)
         self._loop = asyncio.get_running_loop()
         self._end = asyncio.Event()
+        if self._over:
+            return
         ours, theirs = make_identities(self._run)
         host = self._host or "0.0.0.0"
         scheduler = Scheduler(

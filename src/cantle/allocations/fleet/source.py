@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 
 JOINED, REFUSED = "@cantle joined", "@cantle refused"
-"""Lines that a runner says on stdout, when it lives by its stdin: its conductor has let it in, or has not."""
+"""Lines that a runner says on stdout, when a source has started it: its conductor has let it in, or has not."""
 
 
 class Invitation(msgspec.Struct, frozen=True):
@@ -55,6 +55,9 @@ class Report(Protocol):
 
     def failed(self, n: int, why: str) -> None:
         """Of those expected, so many will not come. `why` names the machine, and has the other side's own words."""
+
+    def outstanding(self) -> int:
+        """Of those expected, how many have neither come nor failed. What was reported just now may not count yet."""
 
     def note(self, text: str) -> None:
         """A sentence for the user."""

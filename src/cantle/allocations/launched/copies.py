@@ -14,16 +14,6 @@ import msgspec
 from cantle.allocations.batch.hostlists import counts
 from cantle.allocations.batch.slurm import in_a_step
 
-MARKS = (
-    "OMPI_COMM_WORLD_RANK",
-    "PMI_RANK",
-    "PALS_RANKID",
-    "JSM_NAMESPACE_RANK",
-    "FLUX_TASK_RANK",
-    "SLURM_STEP_NUM_TASKS",
-)
-"""One of these is set wherever several copies may be."""
-
 
 class Copy(msgspec.Struct, frozen=True):
     """One copy of several: `rank` of `size`, on its machine `local_rank` of `local_size`.

@@ -38,7 +38,11 @@ class Word(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Meeting(Protocol):
-    """Where the copies meet."""
+    """Where the copies meet. `places` says it in messages."""
+
+    @property
+    def places(self) -> str:
+        """In words."""
 
     def tell(self, word: Word) -> None:
         """The first copy's part; may wait until all have come. Raises MachineError when nobody can be told."""
