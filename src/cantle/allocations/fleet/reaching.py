@@ -7,6 +7,8 @@ of the run's authority is the one. 127.0.0.1 leads somewhere from every machine,
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import ssl
 from collections.abc import Sequence
 from tempfile import TemporaryDirectory
@@ -75,6 +77,8 @@ def _in_words(error: Exception) -> str:
         return "somebody else answers there, or the conductor of another run (its certificate is not of this run)"
     if isinstance(error, ssl.SSLError):
         return f"no secure connection: {error.reason or error}"
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
+    if isinstance(error, socket.gaierror):
+        return error.strerror or str(error)
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno)
     return str(error) or type(error).__name__

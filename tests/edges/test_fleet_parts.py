@@ -1,0 +1,225 @@
+"""The parts of the fleet that need no second process: who may join, by which address, and bytes that wait for nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from cantle.allocations.fleet import letter as letters
+from cantle.allocations.fleet.addresses import addresses_of, chosen
+from cantle.allocations.fleet.allocation import FleetAllocation
+from cantle.allocations.fleet.certificates import make_identities
+from cantle.allocations.fleet.joining import Hello, judge, unique
+from cantle.allocations.fleet.letter import Letter
+from cantle.allocations.fleet.reaching import reach
+from cantle.allocations.fleet.relay import Relay
+from cantle.allocations.fleet.server import Broken
+from cantle.allocations.fleet.source import Invitation, Report
+from cantle.errors import RequestError
+from cantle.model.records import Event, NodesAwaited
+from cantle.model.resources import Node
+from cantle.runner.channel import DescriptorChannel
+
+HELLO = Hello("run-1", Node("n3", 4), "0.1.0", "3.11.7", 1000.0, "seen", "tls://10.0.0.1:1", "n3", 77)
+
+
+def said(**changes: object) -> tuple[str, tuple[str, ...], float]:
+    verdict = judge(replace(HELLO, **changes), "run-1", "0.1.0", "3.11.2", "/run/probe", "seen", 1000.0)
+    return verdict.refusal, verdict.notes, verdict.ahead_s
+
+
+def test_a_runner_like_ours_joins_without_a_word() -> None:
+    assert said() == ("", (), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"run": "run-0"}, ["n3", "belongs to the run run-0", "this is run-1"]),
+        ({"cantle": "0.2.0"}, ["n3", "Cantle 0.2.0", "0.1.0", "both must be the same"]),
+        ({"sees": None}, ["n3", "does not see the run's directory", "/run/probe", "shared file system"]),
+        ({"sees": "other"}, ["n3", "another file", "/run/probe"]),
+        ({"node": Node("n3", 0)}, ["n3", "no core"]),
+    ],
+)
+def test_each_mismatch_has_one_message_that_names_the_machine(changes: dict[str, object], words: list[str]) -> None:
+    refusal, notes, _ = said(**changes)
+    assert all(word in refusal for word in words) and not notes
+
+
+def test_another_python_and_another_clock_are_told_and_no_reason_to_refuse() -> None:
+    assert said(python="3.12.1") == (
+        "",
+        ("n3 runs Python 3.12.1, the conductor 3.11.2; for commands that does not matter",),
+        0.0,
+    )
+    refusal, [note], ahead = said(time=1090.0)
+    assert not refusal and ahead == 90.0 and "90 s ahead of the conductor's" in note
+    assert said(time=998.0) == ("", (), -2.0), "corrected, but too little to speak of"
+    assert said(time=1000.2) == ("", (), 0.0)
+
+
+def test_a_name_that_is_taken_gets_a_number() -> None:
+    assert [unique("n", taken) for taken in (set(), {"n"}, {"n", "n-2", "n-4"})] == ["n", "n-2", "n-3"]
+
+
+def test_a_letter_is_its_owners_alone_from_its_first_byte_on(tmp_path: Path) -> None:
+    letter = _letter()
+    path = tmp_path / "fleet" / "letter"
+    mask = os.umask(0)
+    try:
+        letters.write(path, letter)
+    finally:
+        os.umask(mask)
+    assert path.stat().st_mode & 0o777 == 0o600 and path.parent.stat().st_mode & 0o777 == 0o700
+    assert letters.read(path) == letter
+    path.chmod(0o640)
+    with pytest.raises(RequestError, match="can be read by others"):
+        letters.read(path)
+    path.write_text("nonsense")
+    path.chmod(0o600)
+    with pytest.raises(RequestError, match="no letter from a conductor"):
+        letters.read(path)
+    with pytest.raises(RequestError, match="No such file"):
+        letters.read(tmp_path / "none")
+    letters.write(
+        path, Letter(**{**{n: getattr(letter, n) for n in letter.__struct_fields__}, "mark": "cantle-letter-9"})
+    )
+    with pytest.raises(RequestError, match="another version of Cantle"):
+        letters.read(path)
+
+
+def _letter() -> Letter:
+    identity = make_identities("r")[1]
+    return Letter("r", ("tls://127.0.0.1:1",), identity, "/run", "/run/probe", "x", 20.0, "0.1.0", "3.11.7")
+
+
+def test_the_authoritys_key_is_in_neither_identity() -> None:
+    ours, theirs = make_identities("r" * 100)
+    assert ours.authority == theirs.authority and ours.key != theirs.key
+    for identity in (ours, theirs):
+        assert identity.key.count("PRIVATE KEY") == 2 and "PRIVATE" not in identity.certificate + identity.authority
+
+
+INTERFACES = {
+    "lo": ["127.0.0.1", "::1"],
+    "eth0": ["192.0.2.2", "fe80::1%eth0", "2001:db8::2"],
+    "ib0": ["10.1.0.7"],
+}
+
+
+def test_addresses_that_lead_outside_come_first_and_those_of_one_link_never() -> None:
+    assert addresses_of(INTERFACES) == ["192.0.2.2", "10.1.0.7", "2001:db8::2", "127.0.0.1", "::1"]
+
+
+def test_an_interface_is_chosen_by_name_or_by_address() -> None:
+    assert chosen("", INTERFACES) == ("", ["192.0.2.2", "10.1.0.7", "127.0.0.1"])
+    assert chosen("ib0", INTERFACES) == ("10.1.0.7", ["10.1.0.7"])
+    assert chosen("192.0.2.2", INTERFACES) == ("192.0.2.2", ["192.0.2.2"])
+    with pytest.raises(RequestError, match="no interface of this name; there are eth0, ib0, lo"):
+        chosen("wlan0", INTERFACES)
+    with pytest.raises(RequestError, match=r"has not that address, but 192\.0\.2\.2"):
+        chosen("192.0.2.9", INTERFACES)
+
+
+def test_o35_each_address_that_was_tried_is_named_with_what_came_of_it() -> None:
+    with socket.socket() as closed:  # bound and not listening: refused at once
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+        found = asyncio.run(reach([f"tls://127.0.0.1:{port}", "tls://nowhere.invalid:7"], make_identities("r")[1], 5))
+    assert found.address == "" and len(found.tried) == 2
+    assert found.tried[0].startswith(f"tls://127.0.0.1:{port}: ") and "refused" in found.tried[0].lower()
+    assert found.tried[1].startswith("tls://nowhere.invalid:7: ")
+
+
+def test_a_relay_hands_on_in_order_waits_for_nobody_and_tells_the_end_once() -> None:
+    async def story() -> tuple[bytes, bytes, int]:
+        a, b = socket.socketpair()
+        heard = bytearray()
+        ends: list[int] = []
+        relay = Relay(
+            asyncio.get_running_loop(), DescriptorChannel(a.fileno(), a.fileno()), heard.extend, lambda: ends.append(1)
+        )
+        block = bytes(range(256)) * 40_000  # ten megabytes: more than a socket takes at once
+        relay.feed(block)
+        relay.feed(b"last")
+        taken = bytearray()
+        b.setblocking(False)
+        while len(taken) < len(block) + 4:
+            await asyncio.sleep(0)
+            try:
+                taken += b.recv(1 << 20)
+            except BlockingIOError:
+                continue
+        b.send(b"up")
+        await asyncio.sleep(0.01)
+        b.close()
+        await asyncio.sleep(0.01)
+        relay.feed(b"too late")
+        a.close()
+        assert bytes(taken) == block + b"last"
+        return bytes(taken[-4:]), bytes(heard), len(ends)
+
+    assert asyncio.run(story()) == (b"last", b"up", 1)
+
+
+class _Inbox:
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.watched: dict[int, Callable[[], None]] = {}
+
+    def put(self, event: Event) -> None:
+        self.events.append(event)
+
+    def watch(self, fd: int, on_readable: Callable[[], None]) -> None:
+        self.watched[fd] = on_readable
+
+    def unwatch(self, fd: int) -> None:
+        self.watched.pop(fd, None)
+
+    def now(self) -> float:
+        return 0.0
+
+
+class _Source:
+    """Expects three, of which one fails at once."""
+
+    def start(self, invitation: Invitation, report: Report) -> None:
+        self.command = invitation.command("--name", "n1", stdin=True)
+        report.expect(3)
+        report.failed(1, "n9: Connection refused")
+
+    def lost(self, name: str) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_an_allocation_counts_what_is_on_its_way_and_ends_in_order(tmp_path: Path) -> None:
+    source = _Source()
+    fleet = FleetAllocation([source], interface="127.0.0.1")
+    inbox = _Inbox()
+    fleet.house(tmp_path, tmp_path / "fleet")
+    fleet.open(inbox)
+    [first] = inbox.events
+    assert isinstance(first, NodesAwaited) and first.count == 1, "until the source has said how many"
+    [(fd, hear)] = inbox.watched.items()
+    import select
+
+    assert select.select([fd], [], [], 30)[0]
+    hear()
+    assert [e.count for e in inbox.events if isinstance(e, NodesAwaited)] == [1, 2]
+    assert fleet.notes == ["n9: Connection refused"]
+    assert source.command[1:6] == ["-m", "cantle", "runner", "--connect", "-"] and "--expected" in source.command
+    fleet._news(Broken("its port is gone"))
+    hear()
+    assert [e.count for e in inbox.events if isinstance(e, NodesAwaited)] == [1, 2, 0], "nobody waits for ever"
+    fleet.close()
+    assert source.closed and not inbox.watched and not list((tmp_path / "fleet").iterdir())
