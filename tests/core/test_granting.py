@@ -7,8 +7,9 @@ import math
 import pytest
 from test_partitions import Carved
 
-from builders import CheckedState, Job, job, nodes, study_records
+from builders import CheckedState, Job, job, nodes, snapshot, study_records
 from cantle.core.decide import Decider, why_never_as
+from cantle.core.explain import explain
 from cantle.core.phases import Phase
 from cantle.core.standings import Standing
 from cantle.model.records import ClosePartition, ElementsAsked, Launch, NodeLost, OpenPartition, RequestPartition
@@ -61,6 +62,21 @@ def test_the_example_of_four_hundred_nodes_makes_both_legal_combinations_and_a_s
         active = {p.element[:2] for p in story.state.partitions.living.values() if p.element is not None}
         assert len(active) <= 6
     assert story.state.succeeded
+
+
+def test_a_task_that_waits_for_an_element_is_told_what_is_in_its_way() -> None:
+    story = Carved(*[wide(f"t{i}", 2) for i in range(3)], on=nodes(4, 1), slicing=Slicing((Slice(2, 1),), max_active=1))
+    story.settles()
+    waiting = next(i for i in range(3) if story.state.phases[i] == Phase.READY)
+    told = " ".join(explain(story.state, waiting))
+    assert "The study wants 3 x 2, at most 3; holds 2 x 2; all 2 elements of 2 are taken." in told
+    before = snapshot(story.state)
+    explain(story.state, waiting)
+    assert snapshot(story.state) == before, "asking changes nothing"
+    for task in list(story.state.running):
+        story.end(story.name(task))
+    story.settles()
+    assert story.state.phases[waiting] != Phase.READY
 
 
 def test_nine_elements_of_fifty_nodes_come_from_both_copies() -> None:

@@ -335,6 +335,11 @@ class _Shown:
             written=lambda: journal.written,
         )
         self._made = (progress, StatusFile(self._conductor.layout.status))
+        if any(study.added.slicing is not None for study in self._conductor.state.studies):
+            from cantle.cli.slicing import misfits
+
+            for sentence in misfits(self._conductor.state):
+                progress.note(sentence)
         self._tell_notes(progress)
         return self._made
 

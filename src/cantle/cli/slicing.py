@@ -9,6 +9,7 @@ from cantle.cli.command import at_least
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
+    from cantle.core.state import State
     from cantle.model.study import Slicing
 
 
@@ -36,3 +37,17 @@ def slicing_asked(asked: Namespace) -> Slicing | None:
     from cantle.readers.slicing import asked_for
 
     return asked_for(asked.slices, asked.streams or 0, asked.max_active or 0)
+
+
+def misfits(state: State) -> list[str]:
+    """What of the slices cannot be on the nodes that are there, or only has to be known: sentences with the arithmetic."""
+    from cantle.model.resources import indexes
+    from cantle.model.slicing import fit
+
+    nodes = [state.room.nodes[index] for index in indexes(state.room.alive)]
+    found: list[str] = []
+    for study in state.studies:
+        if study.added.slicing is not None:
+            wrong, known = fit(study.added.slicing, nodes)
+            found += [f"slices: {sentence}" for sentence in (*wrong, *known)]
+    return found

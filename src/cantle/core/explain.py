@@ -65,6 +65,10 @@ def _not_started(state: State, task: int) -> list[str]:
         lines.append(_in_its_partition(state, queue.shape))
     elif state.is_sliced(queue.shape):
         lines.append(_in_an_element(state, queue.shape))
+        from cantle.core.granting import Granting
+
+        if why := Granting().why_waiting(state, queue.shape.study):
+            lines.append(_sentence(f"The study {why}"))
     elif state.room.fitting(needs).bit_count() < needs.nodes:
         lines.append(f"It needs {needs}; {_freest(state, needs)}.")
     elif state.choosy and (late := _too_late(state, task)):

@@ -63,6 +63,19 @@ class Granting:
     def decide(self, state: State, memory: dict[object, Any]) -> Iterator[Decision]:
         """What shall be done about the elements of all slices, and in them."""
         self.wakes_at = math.inf
+        self._look(state)
+        for sliced in self._sliced.values():
+            yield from sliced.decide(state, memory)
+            self.wakes_at = min(self.wakes_at, sliced.wakes_at)
+
+    def why_waiting(self, state: State, study: int) -> str:
+        """Why the study does not have all the elements that its ready tasks want, "" when it has. For people."""
+        self._look(state)
+        slicing = state.studies[study].added.slicing
+        return "" if slicing is None else self._sliced[slicing].why_waiting(state, study)
+
+    def _look(self, state: State) -> None:
+        """Who is there, and asks for what."""
         for number, study in enumerate(state.studies):
             slicing = study.added.slicing
             if slicing is not None and slicing.slices and not study.over:
@@ -74,9 +87,6 @@ class Granting:
         if first is not None:  # who asks by name asks for elements of the run's first slicing
             for number, key in enumerate(_asking(state)):
                 first.jobs[ASKED - number] = key
-        for sliced in self._sliced.values():
-            yield from sliced.decide(state, memory)
-            self.wakes_at = min(self.wakes_at, sliced.wakes_at)
 
 
 def _asking(state: State) -> dict[Key, str]:
@@ -129,6 +139,14 @@ class _Sliced:
             yield from self._run_what_fits(state, memory)
         yield from self._give_back_what_idles(state)
         self.wakes_at = min(self.wakes_at, self._broker.wakes_at)
+
+    def why_waiting(self, state: State, job: int) -> str:
+        """What the broker says to that, were it asked now."""
+        from cantle.core.unmet import why_waiting
+
+        self._hear(state)
+        self._say_what_is_wanted(state)
+        return why_waiting(self._broker, job, more_nodes=bool(state.awaited))
 
     # What happened
 
