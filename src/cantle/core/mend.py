@@ -36,6 +36,7 @@ from cantle.model.records import (
     StudyChanged,
     StudyOver,
     TaskEnded,
+    TaskHindered,
     TaskStarted,
 )
 from cantle.model.resources import Place, list_to_mask
@@ -86,7 +87,7 @@ def fill_gaps(state: State, record: AnyRecord) -> list[AnyRecord]:
 
     Raises JournalError when the record names a node or a task that the journal does not tell of.
     """
-    if isinstance(record, Launch | TaskStarted | TaskEnded | Refuse) and record.task >= len(state.tasks):
+    if isinstance(record, Launch | TaskStarted | TaskHindered | TaskEnded | Refuse) and record.task >= len(state.tasks):
         raise JournalError(f"the journal tells of task {record.task}, but not what it is: that part of it is damaged")
     if isinstance(record, Launch):
         return _before_launch(state, record)

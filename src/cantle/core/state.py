@@ -162,6 +162,8 @@ class State:
         self.restart_next: set[int] = set()
         self.losses: dict[int, int] = {}
         self.to_stop: dict[int, Literal["canceled", "interrupted"]] = {}
+        self.hindered: dict[int, str] = {}
+        """What keeps the ranks of running attempts from beginning, as their launchers tell it."""
         self.being_stopped: dict[int, Literal["canceled", "interrupted"]] = {}
 
         # An observer that wants to hear of tasks that reached a final phase puts a list here, and empties it.
@@ -519,6 +521,14 @@ class State:
             self.launched_at[record.task] = record.time
             self._dissolve_line(record.task)
 
+    def _task_hindered(self, record: r.TaskHindered) -> None:
+        launch = self.running.get(record.task)
+        if launch is not None and launch.attempt == record.attempt:
+            if record.why:
+                self.hindered[record.task] = record.why
+            else:
+                self.hindered.pop(record.task, None)
+
     def _task_ended(self, record: r.TaskEnded) -> None:
         task = record.task
         launch = self.running.get(task)
@@ -580,6 +590,8 @@ class State:
     def _leave(self, task: int) -> None:
         """The attempt is over, whatever that means for the task: its places are free, or the next in line has them."""
         launch = self.running.pop(task)
+        if self.hindered:
+            self.hindered.pop(task, None)
         step = self.tasks[task].step
         queue = self.queues[self.shape_of_step[step]]
         line = self.lines.pop(task, None)
@@ -849,6 +861,7 @@ class State:
         r.NodeLost: _node_lost,
         r.Launch: _launch,
         r.TaskStarted: _task_started,
+        r.TaskHindered: _task_hindered,
         r.TaskEnded: _task_ended,
         r.Stop: _stop,
         r.Refuse: _refuse,

@@ -5,6 +5,10 @@ spreads itself. The attempt starts with the first of them and is over when all a
 and is what is told. When a node goes, the parts on its other nodes are killed, and only when they are over the loss is told:
 whoever hears of it starts the task again, and must not meet its own remains.
 
+A task that spreads itself does so by a program that is not ours (srun, mpirun), whose ranks no runner knows. So when it is
+over, the runner of each of its nodes is told to end what is left of it there. Their answers also show that all nodes were
+still there at the end: a launcher may report a failure, or even success, long before a lost node is known to be lost.
+
 Streams that communicate start together or not at all: all are sent off at once, to places that are theirs alone, and when
 one cannot be started the others are ended. To hold all of them back until each is ready would need a further round between
 conductor and runners, and would promise nothing more: a process may still end with its first instruction.
@@ -19,11 +23,11 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from cantle.engines.verdict import Result, verdict
-from cantle.model.records import Event, Launch, NodeLost, Outcome, TaskStarted
+from cantle.model.records import Event, Launch, NodeLost, Outcome, TaskHindered, TaskStarted
 from cantle.model.resources import Node, list_to_mask
 from cantle.model.streams import Share, Streams, crowding, output_stem, shares
 from cantle.model.study import MOST_STREAMS, Command
-from cantle.runner.messages import Ended, Key, Start, Started
+from cantle.runner.messages import Ended, Key, Start, Started, Sweep
 
 _MOURNING_S = 15.0
 """The longest time for which the loss of a node is held back."""
@@ -34,6 +38,7 @@ class _Gang:
 
     __slots__ = (
         "asked",
+        "base",
         "deadline",
         "failing",
         "key",
@@ -43,6 +48,9 @@ class _Gang:
         "nodes",
         "port",
         "results",
+        "said",
+        "spreads",
+        "sweeping",
         "told",
         "walltime_s",
     )
@@ -62,17 +70,36 @@ class _Gang:
         self.failing = False
         self.lost = False
         self.told = False
+        self.spreads = False
+        """It starts its ranks by a program that is not ours."""
+        self.base = 0
+        self.sweeping: set[int] | None = None
+        """Nodes whose runners were told to end what is left of it, and have not answered yet."""
+        self.said = ""
+        """What its launcher said that keeps it from beginning, or kept it from succeeding."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something of it may be left."""
+        return bool(self.left or self.sweeping)
 
 
 class Gangs:
     """All attempts that have several nodes or several parts. It decides; `end` and `put` do it.
 
-    `end(part, outcome, why, grace_s)` ends a part, with a grace below 0 after that of its node; `put` takes events.
+    `end(part, outcome, why, grace_s)` ends a part, with a grace below 0 after that of its node; `put` takes events; `tell`
+    sends a message to the runner of a node, if there is one.
     """
 
-    def __init__(self, end: Callable[[Key, Outcome, str, float], None], put: Callable[[Event], None]) -> None:
+    def __init__(
+        self,
+        end: Callable[[Key, Outcome, str, float], None],
+        put: Callable[[Event], None],
+        tell: Callable[[int, Sweep], bool],
+    ) -> None:
         self._end = end
         self._put = put
+        self._tell = tell
         self._gangs: dict[Key, _Gang] = {}
         self._names: dict[int, str] = {}
         self._held_back: dict[int, tuple[float, NodeLost]] = {}
@@ -109,6 +136,8 @@ class Gangs:
             each = replace(command, env=env)
             starts = [(place.node, Start(key, each, place.cores, place.gpus, walltime_s, memory_mib))]
             gang = _Gang(launch, {key: (place.node, 0)}, 0, 0.0)
+            gang.spreads = True
+            gang.base = command.base
         else:
             if streams.count > MOST_STREAMS:
                 raise ValueError(f"it has {streams.count:,} streams, and at most {MOST_STREAMS:,} can be started")
@@ -167,7 +196,7 @@ class Gangs:
         self.kept.setdefault(node, {})[message.number] = None
         self._fresh.setdefault(node, {})[message.number] = None
         if not gang.left:
-            self._conclude(gang)
+            self._part_over(gang)
             return True
         if message.started:
             self._tell_start(gang, message.started, message.pid)
@@ -183,7 +212,28 @@ class Gangs:
             gang.left.pop(part, None)
             if not gang.left:
                 gang.lost = gang.lost or not gang.results
-                self._conclude(gang)
+                gang.spreads = gang.spreads and bool(gang.results)
+                self._part_over(gang)
+
+    def swept(self, node: int, attempt: Key) -> None:
+        """Nothing of the attempt is left on this node."""
+        gang = self._gangs.get(attempt)
+        if gang is not None and gang.sweeping is not None:
+            gang.sweeping.discard(node)
+            self._part_over(gang)
+
+    def said(self, attempt: Key, text: str, over: bool) -> None:
+        """What the attempt's launcher has written to stderr so far; `over`: in all."""
+        gang = self._gangs.get(attempt)
+        if gang is None:
+            return
+        from cantle.engines.launchers.diagnosis import diagnosis
+
+        found = diagnosis(text)
+        if found != gang.said:
+            gang.said = found
+            if not over:
+                self._put(TaskHindered(time.time(), *gang.key, found))
 
     def node_gone(self, node: int, event: NodeLost | None = None) -> None:
         """A node is gone with what ran on it. The loss is told when what it has orphaned elsewhere is over."""
@@ -194,9 +244,11 @@ class Gangs:
             for part, (where, _) in gang.lanes.items():
                 if where == node:
                     gang.left.pop(part, None)
+            if gang.sweeping is not None:
+                gang.sweeping.discard(node)
             self._end_the_rest(gang, "lost", "a node of its was lost", 0.0)
             if not gang.left:
-                self._conclude(gang)
+                self._part_over(gang)
         for numbers in (self.kept, self._fresh, self._done_with):
             numbers.pop(node, None)
         if event is not None:
@@ -222,14 +274,29 @@ class Gangs:
         if self._held_back:
             self._tell_losses(now)
 
+    @property
+    def sweeps(self) -> bool:
+        """Whether the end of an attempt waits for nothing but the runners' word that nothing of it is left."""
+        return any(gang.sweeping for gang in self._gangs.values())
+
     def close(self) -> None:
         """Nothing more will be heard."""
+        for gang in [gang for gang in self._gangs.values() if gang.sweeping and not gang.left]:
+            self._conclude(gang)
         self._gangs.clear()
         self._tell_losses(float("inf"))
 
     def _end_the_rest(self, gang: _Gang, outcome: Outcome, why: str, grace_s: float) -> None:
         for part in gang.left:
             self._end(part, outcome, why, grace_s)
+
+    def _part_over(self, gang: _Gang) -> None:
+        """All of its parts are over: it is as well, once nothing of it is left on its nodes."""
+        if gang.spreads and gang.sweeping is None:
+            message = Sweep(gang.key, gang.base)
+            gang.sweeping = {node for node in dict.fromkeys(gang.nodes) if self._tell(node, message)}
+        if not gang.sweeping:
+            self._conclude(gang)
 
     def _tell_start(self, gang: _Gang, when: float, pid: int) -> None:
         if not gang.told:
@@ -242,8 +309,12 @@ class Gangs:
             self._need_not_keep(result.node, result.ended.number)
         if gang.lost:
             self._tell_losses()
-        else:
+        elif gang.results:
             event = verdict(gang.results, gang.asked)
+            if gang.said and event.outcome in ("failed", "timeout"):
+                from cantle.engines.launchers.diagnosis import with_diagnosis
+
+                event = with_diagnosis(event, gang.said)
             self._put(replace(event, started=0.0, pid=0) if gang.told else event)
 
     def _need_not_keep(self, node: int, number: int) -> None:
@@ -259,7 +330,7 @@ class Gangs:
     def _tell_losses(self, now: float = 0.0) -> None:
         """Tell those losses for which nothing is left to wait for, or that were held back long enough."""
         for node, (until, event) in list(self._held_back.items()):
-            if now >= until or not any(gang.left and node in gang.nodes for gang in self._gangs.values()):
+            if now >= until or not any(gang.is_open and node in gang.nodes for gang in self._gangs.values()):
                 del self._held_back[node]
                 self._put(event)
 

@@ -32,9 +32,12 @@ from cantle.runner.messages import (
     Key,
     Leaving,
     Release,
+    Said,
     Setup,
     Start,
     Started,
+    Sweep,
+    Swept,
     Up,
 )
 
@@ -178,7 +181,7 @@ class ProcessEngine:
         else:
             self._inbox.put(PartitionEnded(self._inbox.now(), partition))
 
-    def _tell(self, index: int, message: Hold | Release) -> bool:
+    def _tell(self, index: int, message: Hold | Release | Sweep) -> bool:
         link = self._links.get(index)
         if link is not None:
             link.outgoing.append(encode(message))
@@ -197,7 +200,7 @@ class ProcessEngine:
             from cantle.model.streams import Streams
 
             streams = Streams(command.ranks, command.cores_each, together=True)
-        if streams is not None or len(launch.on) > 1:
+        if streams is not None or len(launch.on) > 1 or command.launches:
             self._launch_gang(launch, command, walltime_s, memory_mib, streams)
             return
         place = launch.on[0]
@@ -259,12 +262,16 @@ class ProcessEngine:
             self._end(key, "interrupted", "the run was closed", -1.0)
         self.flush()
         stop = time.monotonic() + self._grace_s + _CLOSING_S
-        while self._where and (left := stop - time.monotonic()) > 0:
+        while self._is_busy() and (left := stop - time.monotonic()) > 0:
             self._wait(left)
+            self.flush()
         if self._gangs is not None:
             self._gangs.close()
         for index in list(self._links):
             self.remove_node(index)
+
+    def _is_busy(self) -> bool:
+        return bool(self._where) or (self._gangs is not None and self._gangs.sweeps)
 
     def _introduce(self, link: _Link, index: int, number: int) -> None:
         """Tell the node's runner of a base. Of one that nobody opened the runner says so, for each of its tasks."""
@@ -323,6 +330,10 @@ class ProcessEngine:
             elif type(message) is Started:
                 if message.key in link.running and (self._gangs is None or not self._gangs.started(message)):
                     put(TaskStarted(message.time, message.key[0], message.key[1], message.pid))
+            elif type(message) is Swept and self._gangs is not None:
+                self._gangs.swept(index, message.key)
+            elif type(message) is Said and self._gangs is not None:
+                self._gangs.said(message.key, message.text, message.over)
             elif type(message) is Held and self._agents is not None:
                 self._agents.heard(index, message.partition)
             elif type(message) is Leaving:
@@ -354,7 +365,7 @@ class ProcessEngine:
         if self._gangs is None:
             from cantle.engines.gangs import Gangs
 
-            self._gangs = Gangs(self._end, self._inbox.put)
+            self._gangs = Gangs(self._end, self._inbox.put, self._tell)
         key = (launch.task, launch.attempt)
         for place in launch.on:
             if place.node not in self._links:
@@ -376,6 +387,8 @@ class ProcessEngine:
             parts = streams.count if streams is not None else 1
             self._unstartable(key, f"this machine has not the memory to hand out its {parts:,} streams")
             return
+        if launch.if_done and launch.behind is not None and streams is None:
+            starts = [(node, replace(start, after=(launch.behind, launch.if_done))) for node, start in starts]
         for node, start in starts:
             self._post(node, start)
 

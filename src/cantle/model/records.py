@@ -196,6 +196,14 @@ class TaskEnded(Record, frozen=True, tag=True, gc=False):
     everywhere: bool = False
 
 
+class TaskHindered(Record, frozen=True, tag=True):
+    """The attempt has begun, but what starts its ranks says that it cannot, or not yet; `why` "": it can after all."""
+
+    task: int
+    attempt: int
+    why: str = ""
+
+
 class CancelAsked(Record, frozen=True, tag=True):
     """Somebody wants these tasks ended for good; None means everything, or with `study` all of that study."""
 
@@ -438,6 +446,7 @@ Event: TypeAlias = (
     | NodeResumeAsked
     | DrainTimeSet
     | TaskStarted
+    | TaskHindered
     | TaskEnded
     | CancelAsked
     | LimitsChanged

@@ -111,6 +111,9 @@ def notes(run: Run) -> Iterator[str]:
     elif (resumed := run.state.resumed - (run.jobs is not None)) > 0:  # in a batch job it begins by being resumed
         times = "once" if resumed == 1 else f"{resumed} times"
         yield f"note: it was resumed {times}"
+    hindered = run.state.hindered
+    for task in list(hindered)[:MOST_FAILURES]:
+        yield f"note: {printable(run.state.tasks[task].name)} has not begun: {printable(hindered[task])}"
 
 
 def _failures(run: Run, most: int | None, colour: bool) -> Iterator[str]:

@@ -15,6 +15,7 @@ import time
 from collections import deque
 from heapq import heapify, heappop, heappush
 from resource import RUSAGE_SELF, getrusage
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -24,11 +25,31 @@ from . import processes
 from .channel import DescriptorChannel
 from .family import Attempt, Family, Place, send_to_group
 from .frames import encode, frame
-from .messages import Ack, Base, BaseOver, Down, End, Ended, Held, Hold, Key, Leaving, Release, Setup, Start, Started
+from .messages import (
+    Ack,
+    Base,
+    BaseOver,
+    Down,
+    End,
+    Ended,
+    Held,
+    Hold,
+    Key,
+    Leaving,
+    Release,
+    Setup,
+    Start,
+    Started,
+    Sweep,
+    Swept,
+)
 from .packed import Allowance
 from .spawn import NotStarted, Spawner
 from .spool import write_spool
 from .wording import as_stream, duration, how_it_ended, in_a_shell
+
+if TYPE_CHECKING:
+    from .heeding import Heeder
 
 _HOLD_S = 0.02
 """That an attempt has started is told when it has run for so long. Who is over by then tells both with the end."""
@@ -74,6 +95,7 @@ class Keeper:
         self._alarms: list[tuple[float, Key, Attempt]] = []
         self._watched: dict[Key, Attempt] = {}
         self._next_watch = 0.0
+        self._heeder: Heeder | None = None
         self._next_sweep = 0.0
         self._closing: list[Attempt] = []
         self._lines: dict[Place, deque[Start]] = {}
@@ -96,6 +118,8 @@ class Keeper:
             first = min(first, self._alarms[0][0])
         if self._watched:
             first = min(first, self._next_watch)
+        if self._heeder is not None:
+            first = min(first, self._heeder.next_due())
         if self._look_due:
             first = min(first, self._next_look)
         if self._family.leaders:
@@ -151,6 +175,10 @@ class Keeper:
             self._watch()
             taken = time.monotonic() - now
             self._next_watch = now + min(max(_WATCH_S, 50 * taken), 4 * _WATCH_S)
+        if self._heeder is not None and now >= self._heeder.next_due():
+            for said in self._heeder.look(now):
+                self._up.append(encode(said))
+                self._urgent = True
         if self._family.leaders and now >= self._next_sweep:
             self._next_sweep = now + _SWEEP_S
             self.reap()
@@ -189,6 +217,8 @@ class Keeper:
             self._urgent = True
         elif type(message) is Release:
             self.shares.pop(message.partition, None)
+        elif type(message) is Sweep:
+            self._end_strangers(message)
 
     def push(self) -> None:
         """Send what there is to tell, if it is time."""
@@ -326,7 +356,27 @@ class Keeper:
             self._alarm(attempt, time.monotonic() + start.walltime_s)
         if start.memory_mib > 0:
             self._watched[start.key] = attempt
+        if start.command.launches:
+            self._heed(attempt)
         return True
+
+    def _heed(self, attempt: Attempt) -> None:
+        if self._heeder is None:
+            from .heeding import Heeder
+
+            self._heeder = Heeder()
+        self._heeder.add(attempt)
+
+    def _end_strangers(self, sweep: Sweep) -> None:
+        from .strangers import end_strangers
+
+        ended = 0
+        spawner = self._spawners.get(sweep.base)
+        if spawner is not None:
+            run, task = spawner.marks(sweep.key[0])
+            ended = end_strangers(run, task, sweep.key[1])
+        self._up.append(encode(Swept(sweep.key, ended)))
+        self._urgent = True
 
     def _open_base(self, base: Base) -> None:
         self._spawner.unbind()  # what a spawner finds when it is made, it takes for the runner's own cores
@@ -434,6 +484,8 @@ class Keeper:
         self._family.drop(attempt)
         if attempt.memory_mib:
             self._watched.pop(attempt.key, None)
+        if self._heeder is not None and (said := self._heeder.over(attempt.key, failed)) is not None:
+            self._up.append(encode(said))
         left_in_line = len(self._lines.get(attempt.place, ())) - (not attempt.passed_on)
         untold = self._starts.pop(attempt.key, (0.0, None))[1]
         self._report(

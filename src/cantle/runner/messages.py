@@ -118,6 +118,31 @@ class Held(msgspec.Struct, frozen=True, tag=True, array_like=True):
     partition: int
 
 
+class Sweep(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """The attempt's launch is over: end what is left of it on this node, whoever started it. The answer is `Swept`."""
+
+    key: Key
+    base: int = 0
+
+
+class Swept(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """Nothing of the attempt is left on this node; so many processes had to be ended for that."""
+
+    key: Key
+    ended: int = 0
+
+
+class Said(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """What an attempt that launches by a foreign program has written to stderr: the beginning and the end of it.
+
+    `over`: the attempt has failed, and its end follows.
+    """
+
+    key: Key
+    text: str
+    over: bool = False
+
+
 class Started(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
     """The attempt's process runs. Of an attempt that ended before this could be told, `Ended` tells it."""
 
@@ -149,5 +174,5 @@ class Leaving(msgspec.Struct, frozen=True, tag=True, array_like=True):
     reason: str
 
 
-Down: TypeAlias = Setup | Start | End | Ack | Base | BaseOver | Hold | Release
-Up: TypeAlias = Started | Ended | Leaving | Held
+Down: TypeAlias = Setup | Start | End | Ack | Base | BaseOver | Hold | Release | Sweep
+Up: TypeAlias = Started | Ended | Leaving | Held | Swept | Said

@@ -16,7 +16,7 @@ import signal
 from cantle.model.resources import indexes, list_to_mask
 
 from . import gpus
-from .messages import Setup, Start
+from .messages import RUN, Setup, Start
 from .packed import Allowance, Writer, Writers
 from .processes import current_core, descendants
 from .wording import last_lines, why_not_started
@@ -136,6 +136,10 @@ class Spawner:
             if len(start.key) == 2:  # the files of a part have its number already
                 self._name_after(output, command.output_stem, pid, start.key[1])
         return pid, output
+
+    def marks(self, task: int) -> tuple[bytes, int]:
+        """By what the processes of this task know their run, and by which number it."""
+        return self._env.get(RUN, b""), task - self._first
 
     def unbind(self) -> None:
         """Give the runner itself back all of its cores, once a batch is started: it must not wait for a busy one."""

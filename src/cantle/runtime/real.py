@@ -28,6 +28,7 @@ from cantle.model.records import (
     ShrinkPartition,
     Stop,
     TaskEnded,
+    TaskHindered,
     TimePassed,
 )
 from cantle.model.study import Commands
@@ -60,6 +61,8 @@ class RealWorld:
         events = self.inbox.wait(TICK_S if self._wake_at == math.inf else self._until_wake())
         for event in events:
             kind = type(event)
+            if isinstance(event, TaskHindered) and event.why:
+                self.lost.append(f"{self.state.tasks[event.task].name} has not begun: {event.why}")
             if kind is NodesJoined or kind is NodeLost:
                 return self._with_nodes(events)
         return events

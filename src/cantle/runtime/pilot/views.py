@@ -31,13 +31,14 @@ from cantle.model.records import (
     StudyChanged,
     StudyOver,
     TaskEnded,
+    TaskHindered,
     TasksAdded,
     TaskStarted,
     TimePassed,
 )
 from cantle.model.study import Task
 
-OfTask = Launch | Stop | Refuse | TaskStarted | TaskEnded
+OfTask = Launch | Stop | Refuse | TaskStarted | TaskHindered | TaskEnded
 
 
 class Views:
