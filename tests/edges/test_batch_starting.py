@@ -128,13 +128,14 @@ def test_o16_a_starter_that_waits_is_told_of_with_its_words_and_what_they_mean(r
 
 
 def test_a_starter_that_gives_up_fails_for_all_its_hosts_with_its_own_words(rig: Callable[..., Rig]) -> None:
-    it = rig("echo 'srun: error: Invalid job id specified' >&2; exit 1")
+    it = rig("echo 'srun: lacks support for cpu binding'; echo 'srun: error: Invalid job id specified' >&2; exit 1")
     until(lambda: it.told.failures)
     it.source.close()
     ((n, why),) = it.told.failures
     assert n == 2
     assert "no runner on n1, n2: srun ended (exit status 1). The job is over" in why
     assert "Invalid job id specified" in why
+    assert "cpu binding" not in why
 
 
 def test_a_starter_that_brings_up_one_of_two_fails_for_the_other(rig: Callable[..., Rig]) -> None:

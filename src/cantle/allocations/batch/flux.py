@@ -15,6 +15,7 @@ class Flux:
     """An instance of Flux that is the user's own: a batch job, an allocation, or one inside another system's job."""
 
     name = "Flux"
+    noise: Sequence[str] = ()
     sayings: Sequence[tuple[str, str]] = (
         ("No route to host", "a broker of the instance is gone"),
         ("Unable to connect to Flux", "the instance is over, or FLUX_URI is not its address"),

@@ -44,10 +44,14 @@ Ask = Callable[[Sequence[str]], str]
 
 
 class System(Protocol):
-    """One batch system. `sayings` are pieces of what its starter says, each with what that means for the user."""
+    """One batch system. `sayings` are pieces of what its starter says, each with what that means for the user.
+
+    `noise`: lines with one of these pieces say nothing about a failure.
+    """
 
     name: str
     sayings: Sequence[tuple[str, str]]
+    noise: Sequence[str]
 
     def job(self, environ: Mapping[str, str], ask: Ask) -> Job | None:
         """The job of which this environment is a part, None if of none. Raises ValueError when it cannot be understood."""

@@ -17,6 +17,7 @@ class Lsf:
     """LSF, with or without the job step manager."""
 
     name = "LSF"
+    noise: Sequence[str] = ()
     sayings: Sequence[tuple[str, str]] = (
         ("Failed in an LSF library call", "the daemons of LSF do not answer"),
         ("is not found in LSB", "LSF does not count this host among the job's"),

@@ -18,6 +18,7 @@ class Pbs:
     """The PBS family."""
 
     name = "PBS"
+    noise: Sequence[str] = ()
     sayings: Sequence[tuple[str, str]] = (
         ("tm_init", "the task manager of the job does not answer; is this shell still inside the job?"),
         ("not in the job", "PBS does not count this node among the job's"),

@@ -17,6 +17,7 @@ class Sge:
     """Grid Engine."""
 
     name = "SGE"
+    noise: Sequence[str] = ()
     sayings: Sequence[tuple[str, str]] = (
         ("control_slaves", "the parallel environment must have `control_slaves TRUE` (qconf -mp)"),
         (

@@ -19,6 +19,7 @@ class Slurm:
     """Slurm, 20.11 and later."""
 
     name = "Slurm"
+    noise: Sequence[str] = ("lacks support for cpu binding",)
     sayings: Sequence[tuple[str, str]] = (
         (
             "step creation temporarily disabled",
@@ -29,7 +30,7 @@ class Slurm:
         ("Requested nodes are busy", "another step holds these nodes"),
         ("are mutually exclusive", "variables of the outer job contradict srun's arguments"),
         ("More processors requested than permitted", "the job was granted fewer CPUs than srun asks for"),
-        ("Requested node configuration is not available", "the job has not what srun asks for"),
+        ("Requested node configuration is not available", "the job has not what srun asks for, or no longer"),
         ("Node failure", "Slurm took a node away"),
         ("Communication connection failure", "a node's slurmd does not answer"),
     )

@@ -188,9 +188,10 @@ class BatchSource:
 
     def _said(self, starter: _Starter) -> str:
         """What a starter said, and what that means; a sentence's continuation."""
-        text = "\n".join(starter.said)
+        said = [line for line in starter.said if not any(piece in line for piece in self._system.noise)]
+        text = "\n".join(said)
         meanings = [meaning for piece, meaning in self._system.sayings if piece.lower() in text.lower()]
-        quoted = "".join(f"\n    {line}" for line in starter.said)
+        quoted = "".join(f"\n    {line}" for line in said)
         if not quoted:
             return "; it said nothing"
         return f". {meanings[0].capitalize() if meanings else 'It said'}:{quoted}"

@@ -1,0 +1,211 @@
+"""Runs inside real jobs, and under real launchers: all nodes are used, and the loss of one is the loss of one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from cluster import Cluster
+from cluster.identity import wait_until
+
+from cantle.model.records import AnyRecord, NodeLost, NodesJoined, TaskEnded
+from cantle.store.journal import read
+from cantle.store.layout import Layout
+
+CANTLE = f"{sys.executable} -m cantle"
+MEET = """
+description: {{name: meet, description: each task waits until all are there}}
+study:
+- name: meet
+  description: all at once
+  run:
+    cmd: |
+      hostname > TOP/at-$(N)
+      env > TOP/env-$(N)
+      until [ $(ls TOP | grep -c ^at-) -ge {n} ]; do sleep 0.1; done
+    cores per task: {cores}
+global.parameters:
+  N: {{values: [{values}], label: N.%%}}
+"""
+
+
+class Place:
+    """A directory with a study of `n` tasks that have to run at the same time, each on `cores`."""
+
+    def __init__(self, top: Path, n: int, cores: int = 1) -> None:
+        self.top = top
+        text = MEET.format(n=n, cores=cores, values=", ".join(map(str, range(1, n + 1))))
+        (top / "study.yaml").write_text(text.replace("TOP", str(top)))
+
+    def submit(self, cluster: Cluster, script: str, *options: str) -> None:
+        """Begin to run it as a job."""
+        words = ["sbatch", "--time=5", f"--output={self.top}/said", f"--chdir={self.top}", *options]
+        cluster.slurm(words, text=f"#!/bin/bash\n{script}\necho $? > ended.new; mv ended.new ended\n")
+
+    def batch(self, cluster: Cluster, script: str, *options: str) -> str:
+        """Run it as a job to its end; what it said."""
+        self.submit(cluster, script, *options)
+        assert wait_until(lambda: (self.top / "ended").exists(), 100, 0.1), self.said
+        assert (self.top / "ended").read_text() == "0\n", self.said
+        return self.said
+
+    @property
+    def said(self) -> str:
+        """What the job said."""
+        return (self.top / "said").read_text() if (self.top / "said").exists() else "nothing"
+
+    @property
+    def hosts(self) -> Counter[str]:
+        """On which hosts how many tasks were."""
+        return Counter(path.read_text().strip() for path in self.top.glob("at-*"))
+
+    def records(self) -> list[AnyRecord]:
+        return list(read(Layout(self.top / "out").journal))
+
+    def ends(self) -> list[float]:
+        found = [record for record in self.records() if isinstance(record, NodesJoined)]
+        return [node.ends_at for record in found for node in record.nodes]
+
+
+def test_a_run_in_a_batch_job_uses_all_its_nodes_and_knows_when_they_go(
+    tidy_cluster: Cluster, shared_path: Path
+) -> None:
+    place = Place(shared_path, 3, cores=2)
+    begun = time.time()
+    said = place.batch(
+        tidy_cluster, f"{CANTLE} run study.yaml -o out", "--nodes=3", "--ntasks-per-node=2", "--mem-per-cpu=100"
+    )
+    assert len(place.hosts) == 3, said
+    assert all(200 < end - begun < 400 for end in place.ends())
+    for path in shared_path.glob("env-*"):
+        names = {line.partition("=")[0] for line in path.read_text().splitlines()}
+        assert "SLURM_JOB_ID" in names
+        assert not names & {"SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_MEM_PER_CPU", "SLURM_STEP_ID"}
+    for path in shared_path.glob("env-*"):
+        name = next(line for line in path.read_text().splitlines() if line.startswith("SLURMD_NODENAME="))
+        assert name.endswith("=" + (shared_path / path.name.replace("env", "at")).read_text().strip())
+
+
+def test_o16_steps_of_the_job_that_hold_everything_do_not_keep_runners_away(
+    cluster: Cluster, shared_path: Path
+) -> None:
+    place = Place(shared_path, 2, cores=2)
+    script = f"srun --nodes=2 --ntasks=8 sleep 240 &\nsleep 1\n{CANTLE} run study.yaml -o out && kill %1"
+    place.batch(cluster, script, "--nodes=2", "--ntasks-per-node=4")
+    assert len(place.hosts) == 2
+
+
+def test_a_shell_on_a_machine_outside_of_the_job_puts_all_work_inside(tidy_cluster: Cluster, shared_path: Path) -> None:
+    place = Place(shared_path, 2, cores=2)
+    words = [
+        "salloc",
+        "--nodes=2",
+        "--ntasks-per-node=2",
+        "--time=5",
+        *CANTLE.split(),
+        "run",
+        "study.yaml",
+        "-o",
+        "out",
+    ]
+    done = subprocess.run(
+        words, env=tidy_cluster.env, cwd=shared_path, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 nodes, of which this machine is none" in done.stdout
+    assert len(place.hosts) == 2
+    assert os.uname().nodename not in place.hosts
+
+
+def test_all_components_of_a_heterogeneous_job_serve(tidy_cluster: Cluster, shared_path: Path) -> None:
+    place = Place(shared_path, 3, cores=2)
+    script = (
+        f"#SBATCH --nodes=1 --ntasks=2\n#SBATCH hetjob\n#SBATCH --nodes=2 --ntasks=4\n{CANTLE} run study.yaml -o out"
+    )
+    place.batch(tidy_cluster, script)
+    assert len(place.hosts) == 3
+
+
+def test_runs_in_steps_of_one_job_keep_to_the_nodes_of_their_steps(tidy_cluster: Cluster, shared_path: Path) -> None:
+    for name in ("a", "b"):
+        (shared_path / name).mkdir()
+        Place(shared_path / name, 2)
+    script = "\n".join(
+        f"srun --nodes=1 --ntasks=1 --exact --mem=0 --relative={n} --chdir={shared_path}/{name} {CANTLE} run study.yaml "
+        "-o out &"
+        for n, name in enumerate(("a", "b"))
+    )
+    Place(shared_path, 1).batch(tidy_cluster, f"{script}\nwait", "--nodes=2", "--ntasks-per-node=2")
+    found = [{path.read_text().strip() for path in (shared_path / name).glob("at-*")} for name in ("a", "b")]
+    assert [len(hosts) for hosts in found] == [1, 1]
+    assert found[0] != found[1]
+
+
+def test_a_node_that_dies_costs_its_own_attempts_and_no_other_runner(cluster: Cluster, shared_path: Path) -> None:
+    place = Place(shared_path, 4, cores=2)
+    text = (shared_path / "study.yaml").read_text()
+    (shared_path / "study.yaml").write_text(
+        text.replace("[ $(ls", f"[ -e {shared_path}/go ]; do sleep 0.1; done # $(ls")
+    )
+    place.submit(
+        cluster, f"{CANTLE} run study.yaml -o out --silence 4", "--nodes=3", "--ntasks-per-node=2", "--no-kill"
+    )
+    assert wait_until(lambda: len(place.hosts) == 3, 60, 0.1), place.said
+    conducting = next(record.nodes[0].name for record in place.records() if isinstance(record, NodesJoined))
+    cluster.kill(max(place.hosts.keys() - {conducting}), tell=True)
+    assert wait_until(lambda: any(isinstance(record, NodeLost) for record in place.records()), 60, 0.2), place.said
+    (shared_path / "go").touch()
+    assert wait_until(lambda: (shared_path / "ended").exists(), 100, 0.1), place.said
+    assert (shared_path / "ended").read_text() == "0\n", place.said
+    ended = [record for record in place.records() if isinstance(record, TaskEnded)]
+    assert Counter(record.outcome for record in ended)["done"] == 4
+    assert sum(isinstance(record, NodeLost) for record in place.records()) == 1
+
+
+def launched(cluster: Cluster, place: Place, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*words, *CANTLE.split(), "run", "study.yaml", "-o", "out"],
+        env=cluster.env,
+        cwd=place.top,
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+
+
+def test_srun_starts_copies_of_which_one_conducts(tidy_cluster: Cluster, shared_path: Path) -> None:
+    place = Place(shared_path, 2, cores=2)
+    done = launched(tidy_cluster, place, "srun", "--nodes=2", "--ntasks=4", "--ntasks-per-node=2", "--time=5")
+    assert done.returncode == 0, done.stderr
+    assert len(place.hosts) == 2
+    assert done.stdout.count("tasks done") == 1
+    assert not list(shared_path.glob(".cantle-meeting*"))
+
+
+def test_srun_with_pmi_needs_no_directory_to_meet_in(tidy_cluster: Cluster, shared_path: Path) -> None:
+    place = Place(shared_path, 2, cores=2)
+    done = launched(tidy_cluster, place, "srun", "--mpi=pmi2", "--nodes=2", "--ntasks=2", "--time=5")
+    assert done.returncode == 0, done.stderr
+    assert len(place.hosts) == 2
+
+
+@pytest.mark.parametrize("family", ["openmpi", "mpich"])
+def test_mpirun_starts_copies_over_ssh(tidy_cluster: Cluster, shared_path: Path, family: str) -> None:
+    place = Place(shared_path, 2, cores=2)
+    if family == "openmpi":
+        (shared_path / "hosts").write_text("c1 slots=2\nc2 slots=2\n")
+        network = ("--mca", "oob_tcp_if_include", f"{tidy_cluster.settings.network}.0/24", "-x", "PYTHONPATH")
+        words = ("mpirun.openmpi", "--allow-run-as-root", *network, "--hostfile", str(shared_path / "hosts"), "-n", "4")
+    else:
+        (shared_path / "hosts").write_text("c1:2\nc2:2\n")
+        words = ("mpiexec.mpich", "-f", str(shared_path / "hosts"), "-n", "4")
+    done = launched(tidy_cluster, place, *words)
+    assert done.returncode == 0, done.stderr
+    assert place.hosts == {"c1": 1, "c2": 1}
+    assert done.stdout.count("tasks done") == 1
