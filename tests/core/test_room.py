@@ -29,6 +29,7 @@ def some_node(draw: st.DrawFn) -> Node:
         draw(st.sampled_from([0, 4, 8])),
         draw(some_named(4)),
         draw(st.sampled_from(["", "big"])),
+        apart=draw(st.sampled_from([False, False, True])),
     )
 
 
@@ -42,6 +43,7 @@ def some_needs(draw: st.DrawFn) -> Needs:
         draw(some_named(3)),
         draw(st.sampled_from(["", "", "big"])),
         draw(st.sampled_from([False, False, False, True])),
+        draw(st.booleans()),
     )
 
 
@@ -168,6 +170,7 @@ class TheRoom(RuleBasedStateMachine):
             enough = len(cores) >= needs.cores and len(gpus) >= needs.gpus and memory >= needs.memory_mib
             enough = enough and all(named.get(name, 0) >= n for name, n in needs.named)
             kind = not needs.kind or self.room.nodes[i].kind == needs.kind
+            kind = kind and (needs.staged or not self.room.nodes[i].apart)
             if enough and kind and (alone or not needs.whole_nodes):
                 found.add(i)
         return found
@@ -180,6 +183,7 @@ class TheRoom(RuleBasedStateMachine):
             and node.memory_mib >= needs.memory_mib
             and all(dict(node.named).get(name, 0) >= n for name, n in needs.named)
             and (not needs.kind or needs.kind == node.kind)
+            and (needs.staged or not node.apart)
         )
 
     def _everything(self) -> str:

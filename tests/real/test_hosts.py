@@ -194,3 +194,44 @@ def test_a_host_that_stands_still_is_given_up_within_a_bound(cluster, shared_pat
     assert done.returncode == 2
     assert time.monotonic() - start < 60
     assert "c1: " in done.stdout
+
+
+STAGED = """\
+description: {name: staged, description: a run whose directory the hosts do not see}
+study:
+  - name: make
+    description: d
+    run:
+      cmd: "{ cat in.txt; hostname; } > made.$(X); echo printed"
+      stage: {in: [in.txt], out: ["made.*"]}
+  - name: use
+    description: d
+    run:
+      depends: [make]
+      cmd: "tr a-z A-Z < $(make.workspace)/made.$(X) > used"
+      stage: {in: ["$(make.workspace)/made.*"], out: [used]}
+global.parameters:
+  X: {values: [1, 2, 3, 4], label: X.%%}
+"""
+
+
+def test_hosts_without_the_shared_files_get_what_is_staged_and_give_it_back(tidy_cluster, tmp_path):
+    # What lies in /tmp every node has to itself.
+    (tmp_path / "study.yaml").write_text(STAGED)
+    (tmp_path / "in.txt").write_text("input\n")
+    done = cantle(tidy_cluster, tmp_path, "run", "study.yaml", "-o", "out", "-j", "c1:2", "c2:2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "c1 does not see the run's directory: it takes steps alone that say what to `stage`" in done.stdout
+    used = [path.read_text() for path in sorted(tmp_path.glob("out/use/*/used"))]
+    assert len(used) == 4
+    assert set(used) <= {"INPUT\nC1\n", "INPUT\nC2\n"}
+    assert [path.read_text() for path in tmp_path.glob("out/make/*/*.out")] == ["printed\n"] * 4
+    assert wait_until(lambda: not our_runners(tidy_cluster, ["c1", "c2"]), 20)
+    for node in ("c1", "c2"):  # nothing stays there
+        assert tidy_cluster.run_on(node, ["sh", "-c", f"ls -d {tmp_path} 2>/dev/null || true"]).stdout == ""
+
+
+def test_what_is_not_staged_cannot_run_on_a_host_without_the_shared_files(cluster, tmp_path):
+    done = cantle(cluster, tmp_path, "run", study(tmp_path, "true", 1), "-o", "out", "-j", "c1:2")
+    assert done.returncode == 2
+    assert "does not see the run's directory, and nothing is said of what to `stage`" in done.stdout

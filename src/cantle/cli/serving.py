@@ -81,6 +81,8 @@ def _node(asked: Namespace) -> tuple[Node, tuple[str, ...]]:
 
 
 def _join(asked: Namespace, letter: Letter, node: Node, notes: tuple[str, ...], lifeline: bool) -> int:
+    from msgspec.structs import replace
+
     from cantle import __version__
     from cantle.allocations.fleet.joining import Hello
     from cantle.allocations.forking import fork_runner
@@ -92,6 +94,15 @@ def _join(asked: Namespace, letter: Letter, node: Node, notes: tuple[str, ...], 
         sees: str | None = Path(letter.probe).read_text()
     except (OSError, UnicodeDecodeError):
         sees = None
+    own = None
+    if sees is None:
+        from cantle.allocations.fleet.apart import OwnDirectory
+
+        try:
+            own = OwnDirectory(letter.directory)
+            node = replace(node, apart=True)
+        except OSError:  # the conductor tells what to do about it
+            pass
     hello = Hello(
         run=letter.run,
         node=node,
@@ -106,7 +117,11 @@ def _join(asked: Namespace, letter: Letter, node: Node, notes: tuple[str, ...], 
         source=-1 if asked.expected is None else asked.expected,
         notes=notes,
     )
-    return Member(letter, hello, channel, asked.own_env, report_to_stderr, lifeline).live()
+    try:
+        return Member(letter, hello, channel, asked.own_env, report_to_stderr, lifeline).live()
+    finally:
+        if own is not None:
+            own.close()
 
 
 RUNNER = Command(
@@ -116,7 +131,8 @@ RUNNER = Command(
     _serve,
     """\
 Joins a run that was begun with --listen, or with nodes of other machines, and serves it until it is over. The file holds a
-key: whoever can read it can join. The machine must see the run's directory under the same path.
+key: whoever can read it can join. The machine should see the run's directory under the same path; if it does not, only steps
+that say what to `stage` run there.
 
 Exit status: 0 the run is over, 3 the conductor cannot be reached, 4 it refused this runner, 5 it was lost, 6 the runner
 broke.""",

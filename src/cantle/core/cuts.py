@@ -114,6 +114,8 @@ class Cuts:
         if known is not None and known[0] == alive:
             return known[1:]
         nodes = self.nodes.nodes
-        order = tuple(n for n in indexes(alive) if 0 < self.share(slice_, nodes[n].cores) <= nodes[n].cores)
+        order = tuple(
+            n for n in indexes(alive) if 0 < self.share(slice_, nodes[n].cores) <= nodes[n].cores and not nodes[n].apart
+        )
         self._orders[slice_] = (alive, order, tuple(sorted({nodes[n].cores for n in order})))
         return self._orders[slice_][1:]

@@ -131,7 +131,7 @@ def _room_to_keep(plan: Plan, queue: ReadyQueue, task: int) -> Kept | None:
 def find_places(room: Room, needs: Needs) -> tuple[Place, ...] | None:
     """The places for one task, all or nothing: on one node the fullest that fits, on several the fewest runs."""
     if needs.nodes == 1:
-        if needs.gpus or needs.memory_mib or needs.named or needs.kind or needs.whole_nodes:
+        if needs.gpus or needs.memory_mib or needs.named or needs.kind or needs.whole_nodes or room.apart:
             index = room.fullest_fitting(needs)
             return None if index < 0 else (room.place(index, needs),)
         for nodes in room.by_cores[needs.cores :]:

@@ -37,6 +37,8 @@ class Room:
         self.by_gpus: list[int] = [0]
         self.untouched = 0
         self.of_kind: dict[str, int] = {}
+        self.apart = 0
+        """Nodes that take nothing but what is staged."""
         self.withheld: dict[int, tuple[int, int]] = {}
         """Of nodes on which nothing may begin: the cores and GPUs that would be free."""
 
@@ -64,6 +66,8 @@ class Room:
         self.untouched |= bit
         kind = self.nodes[index].kind
         self.of_kind[kind] = self.of_kind.get(kind, 0) | bit
+        if self.nodes[index].apart:
+            self.apart |= bit
 
     def lose(self, index: int) -> None:
         """The node is gone. What runs on it must have been given back before."""
@@ -77,6 +81,7 @@ class Room:
         self._strike(index)
         self.untouched &= ~bit
         self.of_kind[self.nodes[index].kind] &= ~bit
+        self.apart &= ~bit
 
     def take(self, place: Place, needs: Needs) -> None:
         """The place is owned from now on. CantleBug if any of it already was; then nothing has changed."""
@@ -324,6 +329,8 @@ class Room:
             found &= _at_least(self.by_gpus, needs.gpus)
         if found and needs.kind:
             found &= self.of_kind.get(needs.kind, 0)
+        if self.apart and not needs.staged:
+            found &= ~self.apart
         return found
 
     def fullest_fitting(self, needs: Needs) -> int:
@@ -362,10 +369,10 @@ class Room:
     def could_ever_hold(self, needs: Needs) -> int:
         """The nodes alive, as bits, that could hold a share of `needs` if nothing else ran."""
         found = 0
-        verdicts: dict[tuple[int, int, int, tuple[tuple[str, int], ...], str], bool] = {}
+        verdicts: dict[tuple[int, int, int, tuple[tuple[str, int], ...], str, bool], bool] = {}
         for index in indexes(self.alive):
             node = self.nodes[index]
-            key = (node.cores, node.gpus, node.memory_mib, node.named, node.kind)
+            key = (node.cores, node.gpus, node.memory_mib, node.named, node.kind, node.apart)
             fits = verdicts.get(key)
             if fits is None:
                 fits = verdicts[key] = shortage(node, needs) == ""
@@ -378,6 +385,8 @@ def shortage(node: Node, needs: Needs) -> str:
     """What this node lacks for the needs even when it is empty, "" when nothing."""
     if needs.kind and node.kind != needs.kind:
         return f"is of kind {node.kind or 'none'}"
+    if node.apart and not needs.staged:
+        return "does not see the run's directory, and nothing is said of what to `stage`"
     if node.cores < needs.cores:
         return f"has {node.cores} of {needs.cores} cores"
     if node.gpus < needs.gpus:

@@ -34,6 +34,7 @@ from cantle.runner.messages import (
     Release,
     Said,
     Setup,
+    Staged,
     Start,
     Started,
     Sweep,
@@ -110,6 +111,8 @@ class ProcessEngine:
         self._bases: dict[int, Base] = {}
         self._links: dict[int, _Link] = {}
         self._where: dict[Key, int] = {}
+        self._homes: dict[Key, str] = {}
+        """Of attempts that bring files back, to which run's directory."""
         self._agents: Agents | None = None
         self._gangs: Gangs | None = None
         os.makedirs(os.path.join(directory, home), exist_ok=True)
@@ -201,6 +204,9 @@ class ProcessEngine:
 
             streams = Streams(command.ranks, command.cores_each, together=True)
         if streams is not None or len(launch.on) > 1 or command.launches:
+            if command.stage is not None:
+                self._unstartable((launch.task, launch.attempt), "files are staged for steps of one process, and this one launches others")
+                return
             self._launch_gang(launch, command, walltime_s, memory_mib, streams)
             return
         place = launch.on[0]
@@ -212,7 +218,14 @@ class ProcessEngine:
         if command.base and command.base not in link.bases:
             self._introduce(link, place.node, command.base)
         after = (launch.behind, launch.if_done) if launch.if_done and launch.behind is not None else None
-        start = Start(key, command, place.cores, place.gpus, walltime_s, memory_mib, after)
+        staged = None
+        if command.stage is not None:
+            try:
+                staged = self._staged(key, command, link.node)
+            except (OSError, ValueError) as error:
+                self._unstartable(key, f"what it stages in: {error}")
+                return
+        start = Start(key, command, place.cores, place.gpus, walltime_s, memory_mib, after, staged)
         try:
             link.outgoing.append(encode(start))
         except UnicodeEncodeError as error:
@@ -325,6 +338,8 @@ class ProcessEngine:
                 if message.key in link.running:
                     link.running.discard(message.key)
                     del self._where[message.key]
+                    if self._homes and message.key in self._homes:
+                        message = self._taken_in(message)
                     if self._gangs is None or not self._gangs.ended(message):
                         put(as_event(message))
             elif type(message) is Started:
@@ -408,6 +423,27 @@ class ProcessEngine:
         index = self._where.get(key)
         if index is not None:
             self._links[index].outgoing.append(encode(End(key, outcome, why, grace_s)))
+
+    def _staged(self, key: Key, command: Command, node: Node) -> Staged:
+        """What goes with the command to this node, and comes back. Raises OSError or ValueError."""
+        from cantle.engines.staging import staged
+
+        base = self._bases.get(command.base)
+        directory = base.directory if base is not None else self._directory
+        assert command.stage is not None
+        found = staged(command.stage, directory, node.apart)
+        self._homes[key] = directory
+        return found
+
+    def _taken_in(self, ended: Ended) -> Ended:
+        """The end of an attempt, once the files that came with it are where they belong."""
+        from cantle.engines.staging import take_in
+
+        try:
+            take_in(self._homes.pop(ended.key), ended.files)
+        except (OSError, ValueError) as error:
+            return replace(ended, outcome="failed", detail=f"what it stages out: {error}", files=())
+        return replace(ended, files=())
 
     def _not_there(self, key: Key, node: int) -> None:
         """What was launched on a node that has gone meanwhile needs no answer if its loss is still to be told."""

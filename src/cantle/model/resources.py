@@ -16,7 +16,8 @@ class Needs(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What one task needs on each of its nodes, all or nothing.
 
     `nodes` counts the nodes; everything else is per node. `memory_mib` 0 means "not stated": nothing is reserved and
-    nothing enforced. `named` holds further countable things of a node, licences say, as sorted (name, count) pairs.
+    nothing enforced. `named` holds further countable things of a node, licences say, as sorted (name, count) pairs. `staged`:
+    what it reads and writes is brought there and back, so that it may run on a node apart as well.
     """
 
     cores: int = 1
@@ -26,6 +27,7 @@ class Needs(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     named: tuple[tuple[str, int], ...] = ()
     kind: str = ""
     whole_nodes: bool = False
+    staged: bool = False
 
     @property
     def area(self) -> int:
@@ -54,7 +56,8 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     the same order, and tasks are bound to them; empty means logical cores without binding (more declared than exist).
     `gpu_ids` are the names by which the vendor's variable selects each GPU. `machine` is what the node stands on: several
     nodes may share one. `ends_at` is when its allocation ends, in seconds as records bear them (since the epoch; in a
-    simulation since its start); 0 when no end is known.
+    simulation since its start); 0 when no end is known. `apart`: it does not see the run's directory, and has one of the same
+    path to itself.
     """
 
     name: str
@@ -67,6 +70,7 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     core_ids: tuple[int, ...] = ()
     gpu_ids: tuple[str, ...] = ()
     ends_at: float = 0.0
+    apart: bool = False
 
     def __str__(self) -> str:
         parts = [count(self.cores, "core")]

@@ -124,6 +124,18 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     fail_fast: bool = False
 
 
+class Stage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is brought to a task's node before it begins, and back when it is done.
+
+    `files` are (path here, path there); here absolute or with wildcards, there relative to the run's directory, and a folder
+    when it ends in a slash. `out` are names in the task's working directory, perhaps with wildcards: they must be there when
+    it is done.
+    """
+
+    files: tuple[tuple[str, str], ...] = ()
+    out: tuple[str, ...] = ()
+
+
 class Command(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What one attempt runs.
 
@@ -136,7 +148,8 @@ class Command(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     `files` (absolute path to text) are written before it begins, on the node where it does. `ranks` above 1: it runs so many
     times, all at once, with `cores_each` each, over all of its nodes. `launches`: it starts processes on other nodes, by a
-    program that is not ours; what that program says on stderr is looked at while it runs.
+    program that is not ours; what that program says on stderr is looked at while it runs. `stage`: what is brought there and
+    back.
     """
 
     argv: tuple[str, ...] = ()
@@ -152,6 +165,7 @@ class Command(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     ranks: int = 0
     cores_each: int = 1
     launches: bool = False
+    stage: Stage | None = None
 
 
 class Commands(Protocol):

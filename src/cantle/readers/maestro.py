@@ -123,7 +123,17 @@ def _study(text: bytes, origin: _Origin, fresh: bool) -> Study:
     batch = {"type": "local", **spec.batch}
 
     def work(directory: str) -> Commands:
-        return Scripts(directory, expansion, parameters, batch, dependencies, launching, options.hashws, options.usetmp)
+        return Scripts(
+            directory,
+            expansion,
+            parameters,
+            batch,
+            dependencies,
+            launching,
+            options.hashws,
+            options.usetmp,
+            origin.specroot,
+        )
 
     return Study(
         name=spec.name,

@@ -9,7 +9,7 @@ from typing import Any
 
 from cantle.errors import MachineError
 from cantle.model.resources import Node, Place
-from cantle.model.study import Command
+from cantle.model.study import Command, Stage
 
 from . import batch_scripts
 from .dependencies import Dependencies
@@ -33,6 +33,7 @@ class Scripts:
         launching: Launching,
         hashws: bool,
         usetmp: bool,
+        specroot: str = "",
     ) -> None:
         self._directory = directory
         self._expansion = expansion
@@ -42,6 +43,7 @@ class Scripts:
         self._launching = launching
         self._hashws = hashws
         self._usetmp = usetmp
+        self._specroot = specroot
         self._tmp = ""
         self._shell = _words(batch.get("shell", "/bin/bash"))
 
@@ -94,7 +96,18 @@ class Scripts:
             cores_each=step.cores_per_rank,
             launches=launched.launches,
             output_stem=f"{instance.workspace}/{stem}",
+            stage=self._stage(plan, fill, instance.workspace) if "stage" in plan.settings else None,
         )
+
+    def _stage(self, plan: StepPlan, fill: Callable[[str], str], workspace: str) -> Stage:
+        """What lies in the run's directory keeps its place; other files come into the workspace."""
+        files = []
+        for text in plan.stage_in:
+            path = os.path.join(self._specroot, fill(text))  # noqa: PTH118
+            inside = path.startswith(f"{self._directory}/")
+            folder = os.path.dirname(os.path.relpath(path, self._directory)) if inside else workspace  # noqa: PTH120
+            files.append((path, f"{folder}/"))
+        return Stage(tuple(files), tuple(map(fill, plan.stage_out)))
 
     def _filler(
         self, plan: StepPlan, combination: int, workspace: str, width: int, streams: int

@@ -82,6 +82,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     streams: int = 0
     communicates: bool = False
     partition: str = ""
+    staged: bool = False
 
     @property
     def scheduled(self) -> bool:
@@ -117,6 +118,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             memory_mib=self.memory_mib,
             named=self.named,
             whole_nodes=self.exclusive,
+            staged=self.staged,
         )
 
     def step(self, name: str, description: str, restartable: bool) -> Step:
@@ -154,6 +156,8 @@ def settings_of(
         elif key.startswith("resources."):
             number = count_of(setting, value, 1, findings)
             named.append((key.removeprefix("resources."), number))
+        elif key == "stage":
+            found["staged"] = True
         elif key == "walltime":
             found["walltime"], found["walltime_s"] = _walltime(setting, value, hours_first, findings)
         elif key in ("exclusive", "exclusive_launcher", "communicates"):
@@ -169,6 +173,9 @@ def settings_of(
     if named:
         found["named"] = tuple(sorted(named))
     result = Settings(**found)
+    if result.staged and (result.nodes > 1 or result.widths or result.streams):
+        wide = settings["stage"]
+        findings.wrong(wide.line, wide.key, "files are staged for steps on one node alone", "use a shared file system")
     if result.widths or result.streams or result.communicates:
         from .widths import contradictions
 

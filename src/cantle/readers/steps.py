@@ -1,9 +1,9 @@
 """What does one step say? Its texts, what it waits for, and its settings, with everything replaced that does not vary.
 
 Besides Maestro's keys a step's `run` may have Cantle's own: `retries`, `estimate`, `memory`, `resources`, `env`, `widths`,
-`streams`, `communicates`, `partition`, any number as `priority`, and conditions in `depends`. They may as well stand under
-`cantle: {steps: {NAME: ...}}` at the top, so that Maestro still reads the file; what stands there wins, and is added to
-`depends`, `env` and `resources`.
+`streams`, `communicates`, `partition`, `stage`, any number as `priority`, and conditions in `depends`. They may as well
+stand under `cantle: {steps: {NAME: ...}}` at the top, so that Maestro still reads the file; what stands there wins, and is
+added to `depends`, `env` and `resources`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cantle.model.study import Slicing
 
 from .findings import Findings, did_you_mean
 from .settings import COUNTS, TEXTS, Setting
-from .shape import only, required_text
+from .shape import is_kind, only, required_text
 from .specification import Specification
 from .tokens import TOKEN, Environment
 from .yaml_nodes import Item
@@ -34,6 +34,7 @@ OWN_KEYS = (
     "communicates",
     "partition",
     "gpus per task",
+    "stage",
 )
 _IGNORED = ("pre", "post", "nested", "waitable")
 _MAESTRO_KEYS = ("cmd", "depends", "restart", *_IGNORED, *COUNTS, *TEXTS, "walltime", "exclusive", "priority")
@@ -83,6 +84,8 @@ class StepPlan(msgspec.Struct):
     settings: dict[str, Setting] = {}
     estimate: Setting | None = None
     env: dict[str, str | None] = {}
+    stage_in: list[str] = []
+    stage_out: list[str] = []
     texts: list[str] = []
     own: frozenset[str] = frozenset()
     used: frozenset[str] = frozenset()
@@ -117,7 +120,7 @@ def plans_of(spec: Specification, environment: Environment, findings: Findings) 
 
 
 def _references(plan: StepPlan, names: list[str], findings: Findings) -> list[str]:
-    text = " ".join([plan.cmd, plan.restart, *(value for value in plan.env.values() if value)])
+    text = " ".join([plan.cmd, plan.restart, *(value for value in plan.env.values() if value), *plan.stage_in])
     if ".workspace)" not in text:
         return []
     for name in _WORKSPACE.findall(text):
@@ -211,6 +214,8 @@ class _Reader:
                     self.plan_.settings[f"resources.{name}"] = self.setting(child, f"{path}.{name}")
             elif key == "env":
                 self.env(item, path)
+            elif key == "stage":
+                self.stage(item, path)
             elif key == "widths":
                 self.widths(item, path)
             elif key == "streams" and item.value is True:
@@ -239,6 +244,27 @@ class _Reader:
             self.findings.wrong(
                 item.line, path, "the study does not say how many", "say it here, or as `cantle.streams`"
             )
+
+    def stage(self, item: Item, path: str) -> None:
+        """Which files are brought to where the step runs, and back: `in` by path, `out` by name in the workspace."""
+        if not isinstance(item.value, dict):
+            self.findings.wrong(item.line, path, f"must be a mapping, not {item.kind}", "write {in: [...], out: [...]}")
+            return
+        only(item, ("in", "out"), path, self.findings)
+        for key, found in (("in", self.plan_.stage_in), ("out", self.plan_.stage_out)):
+            child = item.mapping.get(key)
+            if child is None or not is_kind(child, list, f"{path}.{key}", self.findings):
+                continue
+            for i, entry in enumerate(child.value):
+                place = f"{path}.{key}[{i}]"
+                if not isinstance(entry.value, str) or not entry.value:
+                    self.findings.wrong(entry.line, place, f"must be the name of a file, not {entry.kind}")
+                elif key == "out" and (entry.value.startswith("/") or ".." in entry.value.split("/")):
+                    what = f"{entry.value} lies outside of the step's workspace"
+                    self.findings.wrong(entry.line, place, what, "what is brought back is named as it lies there")
+                else:
+                    found.append(self.environment.apply(entry.value))
+        self.plan_.settings["stage"] = Setting("", "", item.line, path)
 
     def setting(self, item: Item, path: str) -> Setting:
         value = self.environment.apply(item.value) if isinstance(item.value, str) else item.value

@@ -12,7 +12,7 @@ from signal import SIGCONT, SIGKILL
 from typing import TypeAlias
 
 from . import processes
-from .messages import Key
+from .messages import Key, Start
 from .spawn import Output
 
 Place: TypeAlias = tuple[str, str]
@@ -25,7 +25,7 @@ class Attempt:
     `status` is the leader's wait status, None while it lives. `alone`: its group is known to be empty. `passed_on`: the next
     in line has its place. `by_hand`: the directory and the words to run it again, where no script tells them. `outcome` is set
     once somebody decided to end it. `due` is the time (monotonic) at which the next thing happens to it: the walltime
-    runs out, or what is left is killed.
+    runs out, or what is left is killed. `staged`: what it was started by, when files came with it or go back.
     """
 
     __slots__ = (
@@ -45,6 +45,7 @@ class Attempt:
         "pid",
         "place",
         "reported",
+        "staged",
         "status",
         "strays",
         "walltime_s",
@@ -72,6 +73,7 @@ class Attempt:
         self.passed_on = False
         self.reported = False
         self.by_hand: tuple[str, tuple[str, ...]] | None = None
+        self.staged: Start | None = None
 
 
 class Family:

@@ -344,6 +344,8 @@ class Keeper:
             self._never_began(start.key, "unstartable", str(error))
             return False
         attempt = Attempt(start.key, pid, output, start.walltime_s, start.memory_mib, place)
+        if start.stage is not None:
+            attempt.staged = start
         self._family.add(attempt)
         if start.command.packed:
             words = start.command.argv
@@ -474,6 +476,14 @@ class Keeper:
         failed = bool(status or attempt.outcome)
         output, tail = attempt.output.end(failed)
         detail = attempt.detail
+        files: tuple[tuple[str, int, bytes], ...] = ()
+        if attempt.staged is not None:
+            from .staging import fetch
+
+            directory = self._spawner_for(attempt.staged.command.base).directory
+            files, lack = fetch(directory, attempt.staged, attempt.output, not failed)
+            if lack and not failed:
+                failed, attempt.outcome, detail = True, "failed", lack
         if failed:
             if not attempt.outcome:
                 detail = "; ".join(filter(None, (how_it_ended(status), detail)))
@@ -502,6 +512,7 @@ class Keeper:
                 output,
                 untold.time if untold else 0.0,
                 untold.pid if untold else 0,
+                files,
             ),
             failed or left_in_line < _ENOUGH_IN_LINE,
         )

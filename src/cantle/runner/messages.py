@@ -43,6 +43,18 @@ class Setup(msgspec.Struct, frozen=True, tag=True, array_like=True):
     grace_s: float = 5.0
 
 
+class Staged(msgspec.Struct, frozen=True, array_like=True):
+    """What comes with an attempt, and what it leaves.
+
+    `files` are (path relative to the run's directory, mode, content). `out` are names in its working directory, perhaps with
+    wildcards, that must be there when it is done. `back`: their contents come with its end, and so does what it printed.
+    """
+
+    files: tuple[tuple[str, int, bytes], ...] = ()
+    out: tuple[str, ...] = ()
+    back: bool = False
+
+
 class Start(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
     """Run this attempt. `cores` and `gpus` are index lists of the node; `walltime_s` and `memory_mib` 0: no bound.
 
@@ -57,6 +69,7 @@ class Start(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
     walltime_s: float = 0.0
     memory_mib: int = 0
     after: Key | None = None
+    stage: Staged | None = None
 
 
 class End(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -152,7 +165,7 @@ class Started(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
-    """The attempt is over. Fields as in `cantle.model.records.TaskEnded`."""
+    """The attempt is over. Fields as in `cantle.model.records.TaskEnded`; `files` as in `Staged`."""
 
     number: int
     key: Key
@@ -166,6 +179,7 @@ class Ended(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
     output: str = ""
     started: float = 0.0
     pid: int = 0
+    files: tuple[tuple[str, int, bytes], ...] = ()
 
 
 class Leaving(msgspec.Struct, frozen=True, tag=True, array_like=True):

@@ -69,7 +69,7 @@ class Spawner:
     def __init__(self, setup: Setup, first: int = 0, allowance: Allowance | None = None) -> None:
         self._first = first
         self._setup = setup
-        self._directory = setup.directory
+        self.directory = setup.directory
         self._env = dict(setup.env)
         self._env[b"CANTLE_RUNNER"] = b"%d" % os.getpid()
         if first:
@@ -94,14 +94,19 @@ class Spawner:
         fds: tuple[int, int] = (-1, -1)
         try:
             env = self._environment(start)
+            if start.stage is not None:
+                from .staging import put
+
+                doing = "writing the files that were staged for it"
+                put(self.directory, start.stage.files)
             doing = f"entering the working directory {command.cwd or '.'}"
-            self._enter(os.path.join(self._directory, command.cwd) if command.cwd else self._directory)
+            self._enter(os.path.join(self.directory, command.cwd) if command.cwd else self.directory)
             argv = command.argv
             for path, text in command.files.items():
                 doing = f"writing {path}"
                 self._write_script(path, text, start.key[2:])
             if command.script_path:
-                path = os.path.join(self._directory, command.script_path)
+                path = os.path.join(self.directory, command.script_path)
                 doing = f"writing {path}"
                 self._write_script(path, command.script, start.key[2:])
                 argv = (*command.shell, path)
@@ -112,7 +117,7 @@ class Spawner:
                 output = Output(self.writers.take())
                 fds = output.writer.start()  # type: ignore[union-attr]
             elif command.output_stem:
-                stem = os.path.join(self._directory, command.output_stem)
+                stem = os.path.join(self.directory, command.output_stem)
                 mark = stem if len(start.key) > 2 else f"{stem}.{start.key[0]}-{start.key[1]}"
                 output = Output(None, f"{mark}.out", f"{mark}.err")
                 fds = self._open_own(output)
@@ -208,7 +213,7 @@ class Spawner:
 
     def _name_after(self, output: Output, stem: str, pid: int, attempt: int) -> None:
         """Give the files their pid. What an earlier attempt with the same pid left (pids start anew in a container) stays."""
-        stem = os.path.join(self._directory, f"{stem}.{pid}")
+        stem = os.path.join(self.directory, f"{stem}.{pid}")
         for end in ("out", "err"):
             old, new = getattr(output, end), f"{stem}.{end}"
             try:

@@ -52,12 +52,12 @@ def judge(hello: Hello, run: str, cantle: str, python: str, probe: str, probe_te
             f"{who} is Cantle {hello.cantle}, and the conductor is {cantle}: both must be the same. "
             "Install that version there, or name another interpreter for it"
         )
-    if hello.sees is None:
+    if hello.sees is None and not hello.node.apart:
         return Verdict(
-            f"{who} does not see the run's directory: there is no {probe} there. "
+            f"{who} does not see the run's directory: there is no {probe}, nor could it make one for itself. "
             "Put the run where all machines see it (-o), on a shared file system"
         )
-    if hello.sees != probe_text:
+    if hello.sees not in (None, probe_text):
         return Verdict(
             f"{who} sees another file where the run's is: {probe} there is not the conductor's. "
             "Put the run where all machines see the same files (-o)"
@@ -65,6 +65,10 @@ def judge(hello: Hello, run: str, cantle: str, python: str, probe: str, probe_te
     if hello.node.cores < 1:
         return Verdict(f"{who} has no core to offer")
     notes = [f"{hello.node.name}: {note}" for note in hello.notes]
+    if hello.node.apart:
+        notes.append(
+            f"{hello.node.name} does not see the run's directory: it takes steps alone that say what to `stage`"
+        )
     if _minor(hello.python) != _minor(python):
         notes.append(
             f"{hello.node.name} runs Python {hello.python}, the conductor {python}; for commands that does not matter"

@@ -271,6 +271,9 @@ class Member:
             for name in _THE_NODES_OWN:
                 if name not in os.environ:
                     env.pop(name.encode(), None)
+        if self._hello.node.apart:
+            for path in (message.lock, message.packed):
+                os.makedirs(os.path.dirname(os.path.join(message.directory, path)), exist_ok=True)  # noqa: PTH103, PTH118, PTH120
         return replace(message, env=env)
 
 

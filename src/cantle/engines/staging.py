@@ -1,0 +1,49 @@
+"""Which files go to a node with an attempt, and where do those belong that come back?"""
+
+# Paths with wildcards are text.
+# ruff: noqa: PTH207
+
+from __future__ import annotations
+
+from glob import glob
+from pathlib import Path
+
+from cantle.model.study import Stage
+from cantle.runner.messages import Staged
+from cantle.runner.staging import MOST_BYTES, Files, put
+
+
+def staged(stage: Stage, directory: str, apart: bool) -> Staged:
+    """What goes with it. A node that sees the run's directory needs no copy of what lies in it.
+
+    Raises OSError when a file cannot be read, ValueError when there is none, or too much of it.
+    """
+    files: dict[str, tuple[str, int, bytes]] = {}
+    size = 0
+    for source, name in stage.files:
+        paths = sorted(glob(source, recursive=True)) if any(letter in source for letter in "*?[") else [source]
+        if not paths:
+            raise ValueError(f"there is no {source}")
+        for path in map(Path, paths):
+            there = f"{name}{path.name}" if name.endswith("/") else name
+            if path.is_dir():
+                raise ValueError(f"{path} is a folder; name files, as in {path.name}/*")
+            if path == Path(directory, there) and not apart:
+                continue
+            size += path.stat().st_size
+            if size > MOST_BYTES:
+                raise ValueError(
+                    f"{path} and what comes before it are more than {MOST_BYTES >> 20} MiB: use a shared file system"
+                )
+            if there in files:
+                raise ValueError(f"two files would be {there}")
+            files[there] = (there, path.stat().st_mode & 0o777, path.read_bytes())
+    return Staged(tuple(files.values()), stage.out, apart)
+
+
+def take_in(directory: str, files: Files) -> None:
+    """Put what has come back into the run's directory. Raises OSError, and ValueError for what would lie outside of it."""
+    for name, _, _ in files:
+        if name.startswith("/") or ".." in name.split("/"):
+            raise ValueError(f"{name} lies outside of the run's directory")
+    put(directory, files)
