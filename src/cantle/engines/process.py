@@ -205,7 +205,10 @@ class ProcessEngine:
             streams = Streams(command.ranks, command.cores_each, together=True)
         if streams is not None or len(launch.on) > 1 or command.launches:
             if command.stage is not None:
-                self._unstartable((launch.task, launch.attempt), "files are staged for steps of one process, and this one launches others")
+                self._unstartable(
+                    (launch.task, launch.attempt),
+                    "files are staged for steps of one process, and this one launches others",
+                )
                 return
             self._launch_gang(launch, command, walltime_s, memory_mib, streams)
             return
