@@ -18,11 +18,11 @@ from cantle.model.resources import Needs
 
 _READY = Phase.READY
 
-MOMENT_S = 0.02
+MOMENT_S = 0.0325
 """What stands in line is expected to have its turn within this time."""
 KNOWN_AFTER = 8
 """So many tasks of a shape tell how long the next ones will take."""
-LONGEST_LINE = 16
+LONGEST_LINE = 32
 BREADTH = 0.5
 """A task on several cores is the harder to fit in the later it comes; so a part of its area counts as urgency.
 

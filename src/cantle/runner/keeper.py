@@ -51,7 +51,7 @@ from .wording import as_stream, duration, how_it_ended, in_a_shell
 if TYPE_CHECKING:
     from .heeding import Heeder
 
-_HOLD_S = 0.02
+_HOLD_S = 0.035
 """That an attempt has started is told when it has run for so long. Who is over by then tells both with the end."""
 _HOLD_END_S = 0.003
 """How long the news of an end may, while others stand in line for its place and nobody idles."""
