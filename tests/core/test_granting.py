@@ -12,7 +12,15 @@ from cantle.core.decide import Decider, why_never_as
 from cantle.core.explain import explain
 from cantle.core.phases import Phase
 from cantle.core.standings import Standing
-from cantle.model.records import ClosePartition, ElementsAsked, Launch, NodeLost, OpenPartition, RequestPartition
+from cantle.model.records import (
+    ClosePartition,
+    ElementsAsked,
+    Launch,
+    NodeLost,
+    OpenPartition,
+    RequestPartition,
+    TimePassed,
+)
 from cantle.model.resources import Node
 from cantle.model.study import PartitionWish, Slice, Slicing
 from cantle.runtime.loop import NoLog, run
@@ -299,3 +307,30 @@ def test_a_resumed_run_makes_its_elements_anew() -> None:
     story.settles()
     assert sorted(story.state.running) == [1, 2]
     assert story.decider.wakes_at == math.inf
+
+
+def test_a_task_that_wants_nothing_beside_it_runs_in_no_element_that_has_a_part_of_its_nodes() -> None:
+    shares = Slicing((Slice(2, 1, 1), Slice(2, 1, 2)), max_active=2)
+    story = Carved(wide("part", 2, priority=1), wide("alone", 2, whole_nodes=True), on=nodes(4, 2), slicing=shares)
+    story.settles()
+    assert story.launch_of("part").partition >= 0
+    story.end("part")
+    while story.phases()["alone"] == "ready" and story.state.now < 60.0:
+        story.settles()
+        story.happens(TimePassed(story.state.now + 2.0))  # what idles is held for a while
+    alone = story.state.partitions.all[story.launch_of("alone").partition]
+    assert all(alone.room.capacity[index][0] == 0b11 for index in alone.nodes())
+    only_parts = Carved(wide("alone", 2, whole_nodes=True), on=nodes(4, 2), slicing=Slicing((Slice(2, 2, 1),)))
+    only_parts.settles()
+    assert "in each element of 2 nodes there is one that is 1 of its node's 2 cores" in only_parts.cause("alone")
+
+
+def test_no_element_is_made_of_nodes_that_leave_before_its_task_could_end() -> None:
+    on = [Node("n0", 1, ends_at=50.0), Node("n1", 1, ends_at=50.0), Node("n2", 1), Node("n3", 1)]
+    story = Carved(wide("gang", 2, walltime_s=100.0), on=on, slicing=Slicing((Slice(2, 1),)))
+    story.settles()
+    assert [place.node for place in story.launch_of("gang").on] == [2, 3]
+    short = Carved(wide("gang", 2, walltime_s=100.0), on=on[:2], slicing=Slicing((Slice(2, 1),)))
+    short.settles()
+    assert short.state.partitions.all == [], "nothing is made that nobody could use"
+    assert short.state.expired

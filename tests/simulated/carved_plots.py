@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 from hypothesis import strategies as st
-from plots import LARGE, Plot, Witness, go_on, mishaps, plots
+from plots import LARGE, Plot, Witness, go_on, groups_of, mishaps, plots
 
 from cantle.core.state import State
 from cantle.model.records import (
@@ -145,7 +145,7 @@ def carved_world_of(
     plot: Plot, state: State, mishaps: Iterable[Event] = (), nodes_at: float | None = None
 ) -> CarvedWorld:
     """The world in which the plot takes place; with `nodes_at`, all nodes come up then."""
-    groups = plot.nodes if nodes_at is None else [(nodes_at, [n for _, group in plot.nodes for n in group])]
+    groups = groups_of(plot, nodes_at)
     world = CarvedWorld(state, groups, plot.fate, start_s=plot.start_s, grace_s=0.5, agent_s=plot.agent_s)
     for event in mishaps:
         world.put(event)

@@ -22,7 +22,9 @@ from cantle.model.records import (
     Event,
     Launch,
     LimitsChanged,
+    NodeDrainAsked,
     NodeLost,
+    NodeResumeAsked,
     NodesJoined,
     Outcome,
     Refuse,
@@ -189,12 +191,19 @@ def begin(plot: Plot) -> Witness:
 
 def world_of(plot: Plot, state: State, mishaps: Iterable[Event] = (), nodes_at: float | None = None) -> SimulatedWorld:
     """The world in which the plot takes place; with `nodes_at`, all nodes come up then."""
-    groups = plot.nodes if nodes_at is None else [(nodes_at, [n for _, group in plot.nodes for n in group])]
+    groups = groups_of(plot, nodes_at)
     world = SimulatedWorld(state, groups, plot.fate, start_s=plot.start_s, grace_s=0.5)
     world.tell_starts_after_s = plot.tell_starts_after_s
     for event in mishaps:
         world.put(event)
     return world
+
+
+def groups_of(plot: Plot, nodes_at: float | None = None) -> list[tuple[float, list[Node]]]:
+    """The plot's nodes; with `nodes_at`, all of them come up then, to stay."""
+    if nodes_at is None:
+        return plot.nodes
+    return [(nodes_at, [msgspec.structs.replace(n, ends_at=0.0) for _, group in plot.nodes for n in group])]
 
 
 def go_on(state: State, world: SimulatedWorld, decider: Decider | None = None) -> None:
@@ -384,3 +393,21 @@ def survivable_quick_plots(draw: st.DrawFn) -> Plot:
     """The same, with a node for each job, whatever is lost."""
     plot = draw(quick_plots())
     return msgspec.structs.replace(plot, nodes=[*plot.nodes, (0.0, LARGE)])
+
+
+@st.composite
+def mortal(draw: st.DrawFn, base: st.SearchStrategy[Plot]) -> Plot:
+    """A plot in which some nodes have an end, and somebody drains some for a while."""
+    plot = draw(base)
+    lives = st.sampled_from([0.0, 0.0, 0.5, 2.0, 4.0, 10.0])
+    groups = [
+        (at, [msgspec.structs.replace(n, ends_at=at + life if (life := draw(lives)) else 0.0) for n in group])
+        for at, group in plot.nodes
+    ]
+    names = sorted({n.name for _, group in plot.nodes for n in group})
+    acts: list[Event] = []
+    for name in draw(st.lists(st.sampled_from(names), max_size=2, unique=True)):
+        time = draw(seconds)
+        acts += [NodeDrainAsked(time, name, "me"), NodeResumeAsked(time + draw(seconds), name, "me")]
+    events = sorted([*plot.mishaps, *acts], key=lambda event: event.time)
+    return msgspec.structs.replace(plot, nodes=groups, mishaps=events)

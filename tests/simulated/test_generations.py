@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from carved_plots import carved_plots, resume_carved, tell_carved
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plots import Plot, mortal, plots, quick_plots, resume, survivable_plots, survivable_quick_plots, tell
 
-from builders import CheckedState, Job, job, node, study_records
+from builders import CheckedState, Job, job, node, snapshot, study_records
 from cantle.core.decide import Decider
 from cantle.core.lifetimes import needs_s
-from cantle.core.phases import Phase
+from cantle.core.mend import Mender
+from cantle.core.phases import FINAL, Phase
+from cantle.core.state import State
 from cantle.model.records import AnyRecord, DrainNode, EndRun, Launch, NodesAwaited, RunResumed, Stop
 from cantle.model.resources import Node
 from cantle.model.study import Limits
@@ -172,3 +176,65 @@ def test_awaited_nodes_that_never_come_do_not_keep_the_run_from_ending() -> None
     world.put(NodesAwaited(20.0, 0))
     run(state, world, NoLog(), Decider())
     assert state.expired and state.now == 20.0
+
+
+@given(mortal(plots() | quick_plots()) | mortal(carved_plots()))
+@settings(max_examples=150, deadline=None)
+def test_whatever_goes_wrong_beside_every_run_on_nodes_that_end_has_an_end(plot: Plot) -> None:
+    state = tell_carved(plot) if plot.partitions or plot.slicing else tell(plot)
+    assert state.finished and not state.running
+    assert state.stopping or all(phase in FINAL for phase in state.phases)
+    assert state.expired or state.stopping or not any(phase == Phase.READY for phase in state.phases)
+
+
+@given(mortal(survivable_plots() | survivable_quick_plots()))
+@settings(max_examples=60, deadline=None)
+def test_what_the_end_of_nodes_left_is_done_on_others(plot: Plot) -> None:
+    state = tell(plot)
+    for _ in range(60):
+        if state.succeeded:
+            break
+        resume(plot, state)
+    assert state.succeeded, state.totals
+
+
+@given(mortal(carved_plots(survivable=True)))
+@settings(max_examples=60, deadline=None)
+def test_what_the_end_of_carved_nodes_left_is_done_on_others(plot: Plot) -> None:
+    state = tell_carved(plot)
+    for _ in range(60):
+        if state.succeeded:
+            break
+        resume_carved(plot, state)
+    assert state.succeeded, state.totals
+
+
+@given(mortal(plots() | quick_plots()))
+@settings(max_examples=60, deadline=None)
+def test_a_journal_of_nodes_that_end_leads_to_the_same_state_again(plot: Plot) -> None:
+    told = tell(plot)
+    again = State()
+    for record in told.records:
+        again.apply(record)
+    same = snapshot(told)
+    assert {key: same[key] for key in snapshot(again)} == snapshot(again)
+
+
+@given(mortal(plots() | quick_plots()), st.data())
+@settings(max_examples=100, deadline=None)
+def test_o33_a_damaged_journal_of_nodes_that_end_is_read_and_gone_on_with(plot: Plot, data: st.DataObject) -> None:
+    records = tell(plot).records
+    opening = len(plot.opening())
+    nodes = {i for i, record in enumerate(records) if type(record).__name__ == "NodesJoined"}
+    start = data.draw(st.integers(opening, len(records)), "gap from")
+    stop = data.draw(st.integers(start, len(records)), "to")
+    state, mender = CheckedState(), Mender()
+    for i, record in enumerate(records):
+        if start <= i < stop and i not in nodes:
+            if i == start:
+                mender.gap()
+            continue
+        for each in mender.mended(state, record):
+            state.apply(each)
+    resume(plot, state)
+    assert state.finished

@@ -97,12 +97,14 @@ class Decider:
 
     def _conclude(self, state: State) -> Iterator[Decision]:
         """Nothing runs, nothing is on its way, and nodes are drained or end: is this the end of what can be done here?"""
-        from cantle.core.tending import end_what_cannot_be_done, use_what_is_left
+        from cantle.core.tending import end_what_cannot_be_done, end_what_waits_in_vain, use_what_is_left
 
         if state.drained and state.totals[Phase.READY]:
             yield from use_what_is_left(state)
         if state.lifetimes is not None:
             yield from end_what_cannot_be_done(state, state.lifetimes, self.open_ended)
+        if state.lifetimes is not None and not (state.stopping or self.open_ended) and self.wakes_at == math.inf:
+            yield from end_what_waits_in_vain(state, state.lifetimes)
 
     def _pack_partitions(self, state: State) -> Iterator[Decision]:
         from cantle.core.partitions import queues_of

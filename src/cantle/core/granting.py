@@ -23,7 +23,7 @@ from cantle.core.holdable import share_of
 from cantle.core.holding import Holding, gang_start_cost_s
 from cantle.core.lifetimes import barred_for, expected_on
 from cantle.core.packing import find_places
-from cantle.core.partitions import queues_of
+from cantle.core.partitions import Partition, queues_of
 from cantle.core.phases import UNSTARTED, Phase
 from cantle.core.plan import Plan
 from cantle.core.queues import ReadyQueue, Shape
@@ -235,9 +235,12 @@ class _Sliced:
                 shares.append(share)
             else:
                 shares.append(replace(node, cores=mask.bit_count()))
+        whole = all(mask.bit_count() == room.nodes[i].cores for i, mask in zip(nodes, masks, strict=True))
         alike = {(each.cores, each.gpus, each.memory_mib, each.named, each.kind): each for each in shares}
         for needs, leaving in self._wanted.get(len(nodes), {}).items():
             if leaving and any(leaving >> index & 1 for index in nodes):
+                continue
+            if needs.whole_nodes and not whole:
                 continue
             if not any(shortage(share, needs) for share in alike.values()):
                 return True
@@ -390,6 +393,8 @@ class _Sliced:
             needs = needs if needs.nodes == width else replace(needs, nodes=width)
             places = find_places(partition.room, needs) if plan.may_launch(queue) else None
             task = queue.head()
+            if needs.whole_nodes and not _has_whole_nodes(state, partition):
+                continue
             if places is not None and state.choosy:
                 task, places = _first_in_time(plan, queue, needs)
             if places is None or task is None:
@@ -480,6 +485,10 @@ class _Sliced:
 
 def _takes(shape: Shape, width: int) -> bool:
     return width in (shape.widths or (shape.needs.nodes,))
+
+
+def _has_whole_nodes(state: State, partition: Partition) -> bool:
+    return all(partition.room.capacity[i][0].bit_count() == state.room.nodes[i].cores for i in partition.nodes())
 
 
 def _leaving_too_soon(state: State, queue: ReadyQueue, width: int) -> int:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from cantle.core.queues import Shape
 from cantle.core.room import shortage
 from cantle.core.state import State
-from cantle.model.resources import Node, count, indexes
+from cantle.model.resources import Needs, Node, count, indexes
 from cantle.model.slicing import named
 from cantle.model.study import Slice, Slicing
 
@@ -35,7 +35,7 @@ def why_never_in_slices(state: State, shape: Shape, slicing: Slicing, held: Cont
         if len(able) < each.width:
             shortest = _why_too_few(each, cap, len(able), len(alive))
             continue
-        lacks = [shortage(share_of(node, each.share or node.cores // cap), needs) for node in able]
+        lacks = [_lack(node, each.share or node.cores // cap, needs) for node in able]
         groups = [lacks[first : first + each.width] for first in range(0, len(able) - each.width + 1, each.width)]
         if any(not any(group) for group in groups):
             return ""
@@ -46,6 +46,13 @@ def why_never_in_slices(state: State, shape: Shape, slicing: Slicing, held: Cont
             lack = next(filter(None, lacks))
             shortest = f"needs {needs}; in each element of {count(each.width, 'node')} there is one that {lack} ({how})"
     return shortest
+
+
+def _lack(node: Node, cores: int, needs: Needs) -> str:
+    """What an element's share of the node, so many of its cores, lacks for the needs, "" when nothing."""
+    if needs.whole_nodes and cores < node.cores:
+        return f"is {cores} of its node's {count(node.cores, 'core')}"
+    return shortage(share_of(node, cores), needs)
 
 
 def _why_too_few(each: Slice, cap: int, able: int, alive: int) -> str:

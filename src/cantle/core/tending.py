@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from cantle.core.decide import why_never_as
 from cantle.core.lifetimes import Lifetimes, in_words, needs_s
 from cantle.core.phases import Phase
 from cantle.core.queues import ReadyQueue
+from cantle.core.standings import Standing
 from cantle.core.state import State
 from cantle.core.trouble import MOST_FLAPS, Trouble, proves_done_elsewhere, why_bad, why_innocent, why_suspicious
 from cantle.model.records import Decision, DrainNode, EndRun, ResumeNode
@@ -105,12 +107,22 @@ def end_what_cannot_be_done(state: State, lifetimes: Lifetimes, open_ended: bool
         if queue.head() is None:
             continue
         seconds, task = _shortest(state, queue)
-        if _could_run(state, lifetimes, queue, seconds):
+        if _could_run(state, lifetimes, queue, seconds) and not why_never_as(state, queue.shape):
             return
         if blocked is None or seconds < blocked[0]:
             blocked = (seconds, task)
     if blocked is not None:
         yield EndRun(state.now, _why_over(state, lifetimes, *blocked))
+
+
+def end_what_waits_in_vain(state: State, lifetimes: Lifetimes) -> Iterator[Decision]:
+    """Nodes have gone, nothing runs, and nothing is about to happen of itself: what is left waits for nodes like those.
+
+    Called when all that could be decided was, and nobody wants to be asked again later.
+    """
+    changing = any(p.agent and (p.closing or p.standing != Standing.ACTIVE) for p in state.partitions.living.values())
+    if lifetimes.over and state.unfinished and not (changing or state.running or state.drained_names):
+        yield EndRun(state.now, "the allocation is over: what is left needs nodes that have gone")
 
 
 def _shortest(state: State, queue: ReadyQueue) -> tuple[float, int]:
