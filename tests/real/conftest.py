@@ -8,9 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster import Cluster
-from cluster.cluster import unavailable
-from cluster.guard import Guarded
+
+pytest.register_assert_rewrite("ordeal")
+
+from cluster import Cluster  # noqa: E402
+from cluster.cluster import unavailable  # noqa: E402
+from cluster.guard import Guarded  # noqa: E402
 
 _PROGRAMS = Path(__file__).parent / "cluster" / "programs"
 

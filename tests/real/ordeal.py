@@ -1,0 +1,178 @@
+"""A run over several machines to which something happens: what was on each of them, what was lost, and what is left."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cluster import Cluster
+
+from cantle.model.records import AnyRecord, Launch, NodeLost, NodesJoined, TaskEnded
+from cantle.store.journal import read
+from cantle.store.layout import Layout
+
+CANTLE = [sys.executable, "-m", "cantle"]
+
+# Says that it runs and where, waits until it may go on, and says that it is done. Appending a line is one write.
+WORK = """\
+echo "begin {task} $CANTLE_ATTEMPT $(hostname)" >>{place}/ledger
+until [ -e {place}/go ]; do sleep 0.1; done
+echo "end {task} $CANTLE_ATTEMPT $(hostname)" >>{place}/ledger
+"""
+
+
+class Ordeal:
+    """A run of `tasks` tasks, of which none ends before `go`, on nodes of the cluster by ssh. Its directory is shared.
+
+    `places` are the words after -j. `first` is how many tasks find room at once.
+    """
+
+    def __init__(self, cluster: Cluster, place: Path, places: Iterable[str], tasks: int, *options: str) -> None:
+        self.cluster = cluster
+        self.place = place
+        self.layout = Layout(place / "out")
+        self.told = place / "told"
+        (place / "work.sh").write_text(WORK.replace("{task}", "$1").replace("{place}", str(place)))
+        self._begin("map", f"sh {place}/work.sh {{}}", "--range", f"0-{tasks - 1}", "-o", "out", "-j", *places, *options)
+        self.tasks = tasks
+
+    def _begin(self, *words: str) -> None:
+        with self.told.open("a") as told:
+            self.conductor = subprocess.Popen(
+                [*CANTLE, *words],
+                cwd=self.place,
+                env=self.cluster.env,
+                stdin=subprocess.DEVNULL,
+                stdout=told,
+                stderr=told,
+                start_new_session=True,
+            )
+
+    def resume(self, *words: str) -> None:
+        """Go on with it."""
+        self._begin("resume", "out", *words)
+
+    # What is known of it
+
+    def records(self) -> list[AnyRecord]:
+        return list(read(self.layout.journal)) if self.layout.journal.exists() else []
+
+    def nodes(self) -> dict[int, str]:
+        """Names by number."""
+        names: dict[int, str] = {}
+        for record in self.records():
+            if isinstance(record, NodesJoined):
+                names.update({len(names) + n: node.name for n, node in enumerate(record.nodes)})
+        return names
+
+    def lost_nodes(self) -> list[str]:
+        names = self.nodes()
+        return [names[record.node] for record in self.records() if isinstance(record, NodeLost)]
+
+    def launched_on(self, node: str) -> set[tuple[int, int]]:
+        """Attempts that were sent there: task and attempt."""
+        names = self.nodes()
+        launches = [record for record in self.records() if isinstance(record, Launch)]
+        return {(each.task, each.attempt) for each in launches if names[each.on[0].node] == node}
+
+    def ended(self, *outcomes: str) -> set[tuple[int, int]]:
+        """Attempts that ended so; of every outcome when none is named."""
+        ends = [record for record in self.records() if isinstance(record, TaskEnded)]
+        return {(end.task, end.attempt) for end in ends if not outcomes or end.outcome in outcomes}
+
+    def begun(self, node: str = "") -> set[tuple[int, int]]:
+        """Attempts that have said that they run: by the ledger, so by their own word."""
+        return self._said("begin", node)
+
+    def finished(self, node: str = "") -> set[tuple[int, int]]:
+        """Attempts that have said that they are done."""
+        return self._said("end", node)
+
+    def _said(self, what: str, node: str) -> set[tuple[int, int]]:
+        ledger = self.place / "ledger"
+        lines = [line.split() for line in ledger.read_text().splitlines()] if ledger.exists() else []
+        return {(int(task), int(attempt)) for word, task, attempt, host in lines if word == what and node in ("", host)}
+
+    def left_on(self, node: str) -> list[str]:
+        """Processes of the run there, as the head sees them: no network is needed for that."""
+        return [line for line in self.cluster.guests(node).values() if "cantle" in line or str(self.place) in line]
+
+    # Waiting
+
+    def until(self, true: Callable[[], object], seconds: float = 40, seen: Callable[[], object] = str) -> None:
+        """Wait until it is true; `seen` tells what there is instead."""
+        deadline = time.monotonic() + seconds
+        while not true():
+            if time.monotonic() > deadline:
+                last = "\n".join(map(str, self.records()[-12:]))
+                raise AssertionError(f"not true in {seconds} s {seen()}\n{self.told.read_text()}\n{last}")
+            time.sleep(0.05)
+
+    def until_begun(self, n: int) -> None:
+        """Until so many attempts run."""
+        self.until(lambda: len(self.begun()) >= n)
+
+    def go(self) -> None:
+        """All tasks may end."""
+        (self.place / "go").touch()
+
+    def ends(self, code: int = 0, seconds: float = 60) -> str:
+        """Wait for the end. What it told."""
+        try:
+            status = self.conductor.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it did not end in {seconds} s\n{self.told.read_text()}") from None
+        assert status == code, self.told.read_text()
+        return self.told.read_text()
+
+    # What has to hold
+
+    def nothing_was_lost_but(self, lost: set[tuple[int, int]]) -> None:
+        """Every task was done once; the attempts that were not done are these, and no end of theirs was taken for one."""
+        done = self.ended("done")
+        assert sorted(task for task, _ in done) == list(range(self.tasks)), self.told.read_text()
+        others = [record for record in self.records() if isinstance(record, TaskEnded) and record.outcome != "done"]
+        assert others == []
+        launched = {(each.task, each.attempt) for each in self.records() if isinstance(each, Launch)}
+        assert launched - done == lost
+
+    def nothing_is_left(self) -> None:
+        """No process of the run is left on any node that runs, and none here."""
+        for node in filter(self.cluster.alive, self.cluster.nodes):
+            self.until(lambda node=node: not self.left_on(node), 15, lambda node=node: self.left_on(node))
+        self.until(lambda: not self._left_here(), 15, self._left_here)
+
+    def _left_here(self) -> list[str]:
+        own = os.fsencode(self.place)
+        found = []
+        for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+            try:
+                if os.readlink(f"/proc/{pid}/ns/pid") == os.readlink("/proc/self/ns/pid") and (
+                    own in Path(f"/proc/{pid}/cmdline").read_bytes() or os.readlink(f"/proc/{pid}/cwd") == str(self.place)
+                ):
+                    found.append(f"{pid}: {Path(f'/proc/{pid}/cmdline').read_bytes()!r}")
+            except OSError:
+                continue
+        return found
+
+    def close(self) -> None:
+        """Whatever happened: it ends."""
+        self.go()
+        if self.conductor.poll() is None:
+            self.conductor.kill()
+        self.conductor.wait()
+
+
+@contextmanager
+def ordeal(cluster: Cluster, place: Path, places: Iterable[str], tasks: int, *options: str) -> Iterator[Ordeal]:
+    """The same, which ends with the test."""
+    run = Ordeal(cluster, place, places, tasks, *options)
+    try:
+        yield run
+    finally:
+        run.close()

@@ -1,0 +1,166 @@
+"""Does a run over several machines survive what happens to them? On the cluster; each with what is lost, and what is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from cluster import Cluster
+from ordeal import Ordeal, ordeal
+
+FOUR = ("c1:2", "c2:2", "c3:2", "c4:2")
+AT_ONCE = 8
+TASKS = 12
+
+
+def process_on(run: Ordeal, node: str, words: str, last: bool = False) -> int:
+    """The first (or last) process there whose command line holds these words, as this machine counts."""
+    found = sorted(pid for pid, line in run.cluster.guests(node).items() if words in line)
+    assert found, f"no {words} on {node}"
+    return found[-1 if last else 0]
+
+
+@pytest.mark.parametrize("which", ["member", "spawner"])
+def test_a_killed_runner_costs_the_attempts_on_its_node_alone(
+    tidy_cluster: Cluster, shared_path: Path, which: str
+) -> None:
+    """Either of its two processes: the one that talks to the conductor, or its child, which starts the tasks."""
+    with ordeal(tidy_cluster, shared_path, FOUR, TASKS) as run:
+        run.until_begun(AT_ONCE)
+        there = run.begun("c2")
+        assert len(there) == 2
+        os.kill(process_on(run, "c2", "cantle runner", last=which == "spawner"), signal.SIGKILL)
+        run.until(lambda: run.lost_nodes() == ["c2"], 10)
+        run.go()
+        run.ends()
+        run.nothing_was_lost_but(there)
+        run.nothing_is_left()
+        assert not run.finished() & there
+
+
+@pytest.mark.parametrize("how", ["power", "crash"])
+def test_a_dead_node_costs_the_attempts_on_it_alone(tidy_cluster: Cluster, shared_path: Path, how: str) -> None:
+    with ordeal(tidy_cluster, shared_path, FOUR, TASKS, "--silence", "4") as run:
+        run.until_begun(AT_ONCE)
+        there = run.begun("c3")
+        assert len(there) == 2
+        tidy_cluster.kill("c3", how)
+        run.until(lambda: run.lost_nodes() == ["c3"], 20)
+        run.go()
+        run.ends()
+        run.nothing_was_lost_but(there)
+        run.nothing_is_left()
+
+
+def test_a_network_that_is_cut_for_five_seconds_costs_nothing(tidy_cluster: Cluster, shared_path: Path) -> None:
+    with ordeal(tidy_cluster, shared_path, FOUR, TASKS) as run:
+        run.until_begun(AT_ONCE)
+        tidy_cluster.kill("c2", "net")
+        time.sleep(1)
+        run.go()  # what ends on the node meanwhile is told afterwards
+        run.until(lambda: len(run.finished("c2")) >= 2)
+        time.sleep(4)
+        tidy_cluster.heal("c2")
+        run.ends()
+        assert run.lost_nodes() == []
+        run.nothing_was_lost_but(set())
+        run.nothing_is_left()
+
+
+@pytest.mark.parametrize(
+    ("silence", "cut_s"), [pytest.param(20, 30, id="30 s"), pytest.param(3, 18, id="120 s, all of it six times as fast")]
+)
+def test_a_network_that_is_cut_for_longer_costs_the_attempts_beyond_it(
+    tidy_cluster: Cluster, shared_path: Path, silence: int, cut_s: int
+) -> None:
+    with ordeal(tidy_cluster, shared_path, FOUR, TASKS, "--silence", str(silence)) as run:
+        run.until_begun(AT_ONCE)
+        there = run.begun("c2")
+        assert len(there) == 2
+        tidy_cluster.kill("c2", "net")
+        cut = time.monotonic()
+        # Before they begin elsewhere they have ended here, though nobody can tell this node so.
+        run.until(lambda: not any(str(shared_path) in line for line in run.left_on("c2")), silence + 5)
+        assert run.lost_nodes() == []
+        run.until(lambda: run.lost_nodes() == ["c2"], silence + 5)
+        run.go()
+        run.until(lambda: {task for task, _ in run.ended("done")} >= {task for task, _ in there}, 20)
+        time.sleep(max(0.0, cut + cut_s - time.monotonic()))
+        tidy_cluster.heal("c2")
+        run.ends()
+        run.nothing_was_lost_but(there)
+        run.nothing_is_left()
+
+
+def test_a_frozen_node_is_given_up_and_what_it_says_later_is_dropped(tidy_cluster: Cluster, shared_path: Path) -> None:
+    with ordeal(tidy_cluster, shared_path, FOUR, TASKS + 8, "--silence", "4") as run:
+        run.until_begun(AT_ONCE)
+        there = run.begun("c4")
+        assert len(there) == 2
+        tidy_cluster.kill("c4", "hang")
+        run.until(lambda: run.lost_nodes() == ["c4"], 20)
+        run.until(lambda: {task for task, _ in run.begun() - there} >= set(range(AT_ONCE - 2)), 20)
+        run.go()
+        tidy_cluster.heal("c4")  # its two tasks may end now, and its runner would tell so
+        run.ends()
+        run.nothing_was_lost_but(there)
+        run.nothing_is_left()
+
+
+def test_a_bad_line_costs_nothing(tidy_cluster: Cluster, shared_path: Path) -> None:
+    """A tenth of a second of delay in each direction, and a frame in twenty lost: from the first connection on."""
+    tidy_cluster.shape("c2", delay_ms=100, loss=5)
+    with ordeal(tidy_cluster, shared_path, FOUR, 40) as run:
+        run.go()
+        run.ends(seconds=90)
+        assert run.lost_nodes() == []
+        run.nothing_was_lost_but(set())
+        assert run.finished("c2")
+        run.nothing_is_left()
+
+
+def test_a_killed_conductor_takes_all_tasks_with_it_and_resume_does_the_rest(
+    tidy_cluster: Cluster, shared_path: Path
+) -> None:
+    with ordeal(tidy_cluster, shared_path, FOUR, TASKS) as run:
+        run.until_begun(AT_ONCE)
+        os.killpg(run.conductor.pid, signal.SIGKILL)
+        run.conductor.wait()
+        run.nothing_is_left()
+        assert not run.finished()
+        interrupted = run.begun()
+        run.go()
+        run.resume()
+        run.ends()
+        assert sorted(task for task, _ in run.ended("done")) == list(range(TASKS))
+        assert not run.finished() & interrupted
+        assert len(run.finished()) == TASKS
+        run.nothing_is_left()
+
+
+def test_a_conductor_whose_machine_dies_is_missed_within_the_bound(tidy_cluster: Cluster, shared_path: Path) -> None:
+    """No farewell reaches the nodes: all their cables are out when it is killed."""
+    with ordeal(tidy_cluster, shared_path, FOUR, TASKS, "--silence", "4") as run:
+        run.until_begun(AT_ONCE)
+        for node in ("c1", "c2", "c3", "c4"):
+            tidy_cluster.kill(node, "net")
+        os.killpg(run.conductor.pid, signal.SIGKILL)
+        run.conductor.wait()
+        run.nothing_is_left()
+        assert not run.finished()
+
+
+def test_hosts_that_cannot_be_reached_are_named_and_the_others_do_the_work(
+    tidy_cluster: Cluster, shared_path: Path
+) -> None:
+    tidy_cluster.kill("c5", "power")
+    with ordeal(tidy_cluster, shared_path, ("c1:2", "c5:2", "c77:2", "c2:2"), TASKS) as run:
+        run.until_begun(4)  # nobody waits for the others
+        run.go()
+        told = run.ends()
+        run.nothing_was_lost_but(set())
+        assert "c77" in told and "No route to host" in told
+        run.nothing_is_left()
