@@ -22,6 +22,7 @@ CANTLE = [sys.executable, "-m", "cantle"]
 WORK = """\
 echo "begin {task} $CANTLE_ATTEMPT $(hostname)" >>{place}/ledger
 until [ -e {place}/go ]; do sleep 0.1; done
+sleep {pause}
 echo "end {task} $CANTLE_ATTEMPT $(hostname)" >>{place}/ledger
 """
 
@@ -29,15 +30,15 @@ echo "end {task} $CANTLE_ATTEMPT $(hostname)" >>{place}/ledger
 class Ordeal:
     """A run of `tasks` tasks, of which none ends before `go`, on nodes of the cluster by ssh. Its directory is shared.
 
-    `places` are the words after -j. `first` is how many tasks find room at once.
+    `places` are the words after -j. `pause`: each task takes so many more seconds.
     """
 
-    def __init__(self, cluster: Cluster, place: Path, places: Iterable[str], tasks: int, *options: str) -> None:
+    def __init__(self, cluster: Cluster, place: Path, places: Iterable[str], tasks: int, *options: str, pause: float = 0) -> None:
         self.cluster = cluster
         self.place = place
         self.layout = Layout(place / "out")
         self.told = place / "told"
-        (place / "work.sh").write_text(WORK.replace("{task}", "$1").replace("{place}", str(place)))
+        (place / "work.sh").write_text(WORK.replace("{task}", "$1").replace("{place}", str(place)).replace("{pause}", str(pause)))
         self._begin("map", f"sh {place}/work.sh {{}}", "--range", f"0-{tasks - 1}", "-o", "out", "-j", *places, *options)
         self.tasks = tasks
 
@@ -145,17 +146,19 @@ class Ordeal:
         """No process of the run is left on any node that runs, and none here."""
         for node in filter(self.cluster.alive, self.cluster.nodes):
             self.until(lambda node=node: not self.left_on(node), 15, lambda node=node: self.left_on(node))
-        self.until(lambda: not self._left_here(), 15, self._left_here)
+        self.until(lambda: not self.left_here(), 15, self.left_here)
 
-    def _left_here(self) -> list[str]:
+    def left_here(self) -> dict[int, str]:
+        """Processes of the run on this machine, and their command lines."""
         own = os.fsencode(self.place)
-        found = []
+        found = {}
         for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
             try:
-                if os.readlink(f"/proc/{pid}/ns/pid") == os.readlink("/proc/self/ns/pid") and (
-                    own in Path(f"/proc/{pid}/cmdline").read_bytes() or os.readlink(f"/proc/{pid}/cwd") == str(self.place)
-                ):
-                    found.append(f"{pid}: {Path(f'/proc/{pid}/cmdline').read_bytes()!r}")
+                if os.readlink(f"/proc/{pid}/ns/pid") != os.readlink("/proc/self/ns/pid"):
+                    continue
+                line = Path(f"/proc/{pid}/cmdline").read_bytes()
+                if line and (own in line or os.readlink(f"/proc/{pid}/cwd") == str(self.place)):
+                    found[pid] = line.replace(b"\0", b" ").decode(errors="replace")
             except OSError:
                 continue
         return found
@@ -169,9 +172,11 @@ class Ordeal:
 
 
 @contextmanager
-def ordeal(cluster: Cluster, place: Path, places: Iterable[str], tasks: int, *options: str) -> Iterator[Ordeal]:
+def ordeal(
+    cluster: Cluster, place: Path, places: Iterable[str], tasks: int, *options: str, pause: float = 0
+) -> Iterator[Ordeal]:
     """The same, which ends with the test."""
-    run = Ordeal(cluster, place, places, tasks, *options)
+    run = Ordeal(cluster, place, places, tasks, *options, pause=pause)
     try:
         yield run
     finally:

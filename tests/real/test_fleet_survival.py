@@ -96,13 +96,12 @@ def test_a_network_that_is_cut_for_longer_costs_the_attempts_beyond_it(
 
 
 def test_a_frozen_node_is_given_up_and_what_it_says_later_is_dropped(tidy_cluster: Cluster, shared_path: Path) -> None:
-    with ordeal(tidy_cluster, shared_path, FOUR, TASKS + 8, "--silence", "4") as run:
+    with ordeal(tidy_cluster, shared_path, FOUR, TASKS, "--silence", "4", pause=1) as run:
         run.until_begun(AT_ONCE)
         there = run.begun("c4")
         assert len(there) == 2
         tidy_cluster.kill("c4", "hang")
         run.until(lambda: run.lost_nodes() == ["c4"], 20)
-        run.until(lambda: {task for task, _ in run.begun() - there} >= set(range(AT_ONCE - 2)), 20)
         run.go()
         tidy_cluster.heal("c4")  # its two tasks may end now, and its runner would tell so
         run.ends()
@@ -113,12 +112,13 @@ def test_a_frozen_node_is_given_up_and_what_it_says_later_is_dropped(tidy_cluste
 def test_a_bad_line_costs_nothing(tidy_cluster: Cluster, shared_path: Path) -> None:
     """A tenth of a second of delay in each direction, and a frame in twenty lost: from the first connection on."""
     tidy_cluster.shape("c2", delay_ms=100, loss=5)
-    with ordeal(tidy_cluster, shared_path, FOUR, 40) as run:
+    with ordeal(tidy_cluster, shared_path, FOUR, 40, pause=0.5) as run:
+        run.until(lambda: len(run.begun("c2")) == 2, 60)
         run.go()
         run.ends(seconds=90)
         assert run.lost_nodes() == []
         run.nothing_was_lost_but(set())
-        assert run.finished("c2")
+        assert len(run.finished("c2")) > 2
         run.nothing_is_left()
 
 
@@ -142,12 +142,13 @@ def test_a_killed_conductor_takes_all_tasks_with_it_and_resume_does_the_rest(
 
 
 def test_a_conductor_whose_machine_dies_is_missed_within_the_bound(tidy_cluster: Cluster, shared_path: Path) -> None:
-    """No farewell reaches the nodes: all their cables are out when it is killed."""
+    """No farewell reaches the nodes: all their cables are out when it is killed, with its ssh."""
     with ordeal(tidy_cluster, shared_path, FOUR, TASKS, "--silence", "4") as run:
         run.until_begun(AT_ONCE)
         for node in ("c1", "c2", "c3", "c4"):
             tidy_cluster.kill(node, "net")
-        os.killpg(run.conductor.pid, signal.SIGKILL)
+        for pid in run.left_here():
+            os.kill(pid, signal.SIGKILL)
         run.conductor.wait()
         run.nothing_is_left()
         assert not run.finished()
@@ -159,8 +160,9 @@ def test_hosts_that_cannot_be_reached_are_named_and_the_others_do_the_work(
     tidy_cluster.kill("c5", "power")
     with ordeal(tidy_cluster, shared_path, ("c1:2", "c5:2", "c77:2", "c2:2"), TASKS) as run:
         run.until_begun(4)  # nobody waits for the others
+        told = run.told.read_text
+        run.until(lambda: "c77: ssh: Could not resolve" in told() and "c5: ssh: connect to host" in told())
         run.go()
-        told = run.ends()
+        run.ends()
         run.nothing_was_lost_but(set())
-        assert "c77" in told and "No route to host" in told
         run.nothing_is_left()

@@ -86,7 +86,9 @@ def _join(asked: Namespace, letter: Letter, node: Node, notes: tuple[str, ...], 
     from cantle import __version__
     from cantle.allocations.fleet.joining import Hello
     from cantle.allocations.forking import fork_runner
+    from cantle.runner.processes import become_subreaper
 
+    become_subreaper()  # should the runner be killed, its tasks become our children and can be ended
     channel = fork_runner()  # before anything large is loaded, and before there are threads
     from cantle.allocations.fleet.member import Member, report_to_stderr
 
