@@ -33,13 +33,19 @@ class Ordeal:
     `places` are the words after -j. `pause`: each task takes so many more seconds.
     """
 
-    def __init__(self, cluster: Cluster, place: Path, places: Iterable[str], tasks: int, *options: str, pause: float = 0) -> None:
+    def __init__(
+        self, cluster: Cluster, place: Path, places: Iterable[str], tasks: int, *options: str, pause: float = 0
+    ) -> None:
         self.cluster = cluster
         self.place = place
         self.layout = Layout(place / "out")
         self.told = place / "told"
-        (place / "work.sh").write_text(WORK.replace("{task}", "$1").replace("{place}", str(place)).replace("{pause}", str(pause)))
-        self._begin("map", f"sh {place}/work.sh {{}}", "--range", f"0-{tasks - 1}", "-o", "out", "-j", *places, *options)
+        (place / "work.sh").write_text(
+            WORK.replace("{task}", "$1").replace("{place}", str(place)).replace("{pause}", str(pause))
+        )
+        self._begin(
+            "map", f"sh {place}/work.sh {{}}", "--range", f"0-{tasks - 1}", "-o", "out", "-j", *places, *options
+        )
         self.tasks = tasks
 
     def _begin(self, *words: str) -> None:

@@ -183,6 +183,8 @@ class HostsSource:
         """Close all life lines; a session whose runner has not ended after a while is left to its own bounds."""
         for session in sessions:
             session.hang_up()
+            if session.phase == "connecting":  # nothing runs there yet, and its host may never answer
+                session.kill()
         until = monotonic() + _CLOSE_S
         for session in sessions:
             session.wait(until - monotonic())
