@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from cantle.allocations.batch.sge import Sge
 from cantle.allocations.batch.slurm import Slurm, in_a_step
 from cantle.allocations.batch.stale import cleaned
 from cantle.allocations.batch.systems import job_of
+from cantle.cli import submitting
 
 SBATCH = {
     "SLURMD_NODENAME": "node1",
@@ -193,6 +195,18 @@ def test_o40_what_would_mislead_an_inner_start_is_gone_and_the_job_is_still_know
         "SLURM_CPUS_ON_NODE",
     ):
         assert name not in environ, name
+
+
+def test_o40_a_study_that_is_submitted_to_a_pilot_from_inside_a_job_does_not_bring_its_shape(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in [name for name in os.environ if name.startswith("SLURM")]:
+        monkeypatch.delenv(name)
+    for name, value in SBATCH.items():
+        monkeypatch.setenv(name, value)
+    found = {name for name in submitting._environment() if name.startswith(b"SLURM_")}
+    assert b"SLURM_JOB_ID" in found
+    assert not found & {b"SLURM_NTASKS", b"SLURM_MEM_PER_CPU", b"SLURM_PROCID"}
 
 
 def test_o12_an_inner_mpirun_reads_slots_that_are_the_nodes_cores() -> None:

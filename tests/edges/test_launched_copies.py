@@ -15,6 +15,8 @@ import pytest
 from cantle.allocations.launched.copies import Copy, copy_of
 from cantle.allocations.launched.meetings import FileMeeting, Word
 from cantle.allocations.launched.pmi import PmiMeeting
+from cantle.engines.launchers.base import Host, Layout, Seat, Surroundings
+from cantle.engines.launchers.slurm import Srun
 from cantle.errors import MachineError
 
 BATCH_SCRIPT = {
@@ -280,3 +282,16 @@ def test_copies_that_are_bound_each_to_a_core_serve_with_all_cores_of_them(tmp_p
     subprocess.run(["bash", "-c", script], cwd=tmp_path, check=True, timeout=60)
     assert (tmp_path / "first").read_text().strip() == str(sorted({cores[0], cores[-1]}))
     assert (tmp_path / "second").read_text().strip() == "True"
+
+
+def test_o16_a_launch_of_a_run_that_is_itself_a_step_goes_beside_that_step_on_its_own_cores() -> None:
+    hosts = tuple(Host(name, (Seat((0, 1)), Seat((2, 3)))) for name in ("n1", "n2"))
+    layout = Layout(hosts, cores_each=2, bound=True)
+    alone = Srun().prefix(layout, Surroundings("slurm", "24", environ=BATCH_SCRIPT), "x").words
+    assert "--exact" in alone
+    assert "--overlap" not in alone
+    for around in (STEP, {**BATCH_SCRIPT, **MPIRUN}, {**BATCH_SCRIPT, **HYDRA}):
+        words = Srun().prefix(layout, Surroundings("slurm", "24", environ=around), "x").words
+        assert {"--exact", "--overlap", "--cpu-bind=mask_cpu:0x3,0xc"} <= set(words)
+    uneven = Layout((hosts[0], Host("n2", (Seat((4, 5)), Seat((6, 7))))), cores_each=2, bound=True)
+    assert "--cpu-bind=none" in Srun().prefix(uneven, Surroundings("slurm", "24", environ=STEP), "x").words

@@ -188,6 +188,22 @@ def test_srun_starts_copies_of_which_one_conducts(tidy_cluster: Cluster, shared_
     assert not list(shared_path.glob(".cantle-meeting*"))
 
 
+def test_o16_a_step_on_several_nodes_starts_although_the_copies_hold_all_cores(
+    tidy_cluster: Cluster, shared_path: Path
+) -> None:
+    place = Place(shared_path, 1)
+    (shared_path / "study.yaml").write_text(
+        "description: {name: wide, description: one step on two nodes}\n"
+        "study:\n"
+        "- name: wide\n"
+        "  description: a rank on each node\n"
+        f"  run: {{cmd: '$(LAUNCHER) hostname > {shared_path}/ranks', nodes: 2, procs: 2}}\n"
+    )
+    done = launched(tidy_cluster, place, "srun", "--nodes=2", "--ntasks=2", "--cpus-per-task=4", "--time=5")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(set((shared_path / "ranks").read_text().split())) == 2
+
+
 def test_srun_with_pmi_needs_no_directory_to_meet_in(tidy_cluster: Cluster, shared_path: Path) -> None:
     place = Place(shared_path, 2, cores=2)
     done = launched(tidy_cluster, place, "srun", "--mpi=pmi2", "--nodes=2", "--ntasks=2", "--time=5")

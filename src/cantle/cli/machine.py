@@ -181,13 +181,13 @@ def this_machine(asked: Namespace, errand: Callable[[], None] | None = None) -> 
     return Machine(allocation, engine)
 
 
-_JOBS = ("SLURM_JOB_ID", "SLURM_JOB_ID_HET_GROUP_0", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE", "FLUX_URI")
+JOBS = ("SLURM_JOB_ID", "SLURM_JOB_ID_HET_GROUP_0", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE", "FLUX_URI")
 """One of these is set wherever we may be inside a batch job."""
 
 
 def _surroundings(asked: Namespace) -> Around | None:
     """The batch job or the launch that we are part of."""
-    if asked.launch is None and not any(name in os.environ for name in _JOBS):
+    if asked.launch is None and not any(name in os.environ for name in JOBS):
         return None
     from cantle.cli.inside import around
 

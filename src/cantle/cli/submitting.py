@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cantle.cli.command import Command, between, wrong
-from cantle.cli.machine import fresh_directory, limits_of, say
+from cantle.cli.machine import JOBS, fresh_directory, limits_of, say
 from cantle.cli.running import read_study, study_arguments
 
 if TYPE_CHECKING:
@@ -137,7 +137,12 @@ def submit(asked: Namespace, read: Read) -> tuple[str, Layout, str]:
 
 def _environment() -> dict[bytes, bytes]:
     """What the study's tasks inherit: this shell's, without what belongs to a task of ours in which it may run."""
-    return {name: value for name, value in os.environb.items() if not name.startswith(b"CANTLE_")}
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("CANTLE_")}
+    if any(name in environ for name in JOBS):
+        from cantle.allocations.batch.stale import cleaned
+
+        environ = cleaned(environ)
+    return {os.fsencode(name): os.fsencode(value) for name, value in environ.items()}
 
 
 def _now() -> float:

@@ -30,6 +30,10 @@ BEAT = "cantle-beat"
 
 def configure(silence_s: float) -> None:
     """Once in a process, before anything else of distributed is loaded."""
+    import warnings
+
+    # It wonders about machines that have no way out of their network. It need not: we look for addresses ourselves.
+    warnings.filterwarnings("ignore", "Couldn't detect a suitable IP address", RuntimeWarning)
     import dask.config
 
     dask.config.set(

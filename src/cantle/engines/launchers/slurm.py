@@ -39,6 +39,8 @@ class Srun:
         else:
             words.append(f"--gres=gpu:{layout.gpus}" if layout.gpus else "--gres=none")
         words += ["--export=ALL", "--kill-on-bad-exit=1", "--no-kill=off"]
+        if _beside_a_step(around):
+            words += ["--overlap", _binding(layout)]
         plugin = _PLUGINS.get(around.mpi, around.mpi) or _preferred(around)
         if plugin:
             words.append(f"--mpi={plugin}")
@@ -52,6 +54,22 @@ class Srun:
 def short(name: str) -> str:
     """A host's name as Slurm has it: without its domain. An address stays as it is."""
     return name if name.replace(".", "").isdecimal() else name.partition(".")[0]
+
+
+def _beside_a_step(around: Surroundings) -> bool:
+    """Whether the run itself is a step of the job, or stands beside a launcher's: such a step holds all of its nodes' cores."""
+    step = around.environ.get("SLURM_STEP_ID", "")
+    outer = step.isdigit() and int(step) < 0xFFFFFFF0  # above are the job's script and shells
+    return outer or "OMPI_COMM_WORLD_RANK" in around.environ or "MPI_LOCALRANKID" in around.environ
+
+
+def _binding(layout: Layout) -> str:
+    """Steps that overlap are given the same cores by Slurm, so ours are named; it takes one list for all hosts."""
+    lists = {tuple(seat.cores for seat in host.seats) for host in layout.hosts}
+    if layout.bound and len(lists) == 1:
+        masks = [hex(sum(1 << core for core in cores)) for cores in lists.pop()]
+        return f"--cpu-bind=mask_cpu:{','.join(masks)}"
+    return "--cpu-bind=none"
 
 
 def _preferred(around: Surroundings) -> str:
