@@ -107,7 +107,7 @@ def _run(asked: Namespace) -> int:
 
     from cantle.runtime.conducting import begin
 
-    study, reader, options = read_study(asked, dry=machine is None)
+    study, reader, options = read_study(asked, dry=machine is None, elsewhere=machine is not None and machine.is_spread)
     if asked.no:
         steps = len({step.name for step in study.steps})
         print(f"{study.name}: {len(study.tasks):,} tasks of {steps} steps; nothing was run")

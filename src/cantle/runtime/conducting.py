@@ -69,10 +69,11 @@ MakeEngine = Callable[[SelectInbox, Layout, bool], Engine]
 
 
 class Machine(msgspec.Struct):
-    """On what a run stands: where nodes come from, and what tasks turn into there."""
+    """On what a run stands: where nodes come from, and what tasks turn into there; `is_spread`: not on this machine alone."""
 
     allocation: Allocation
     make_engine: MakeEngine
+    is_spread: bool = False
 
 
 class Outcome(msgspec.Struct):
