@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
+import msgspec
 import pytest
+from runner_rig import rig
 
 from cantle.engines.launchers import choosing, probing, ranks
 from cantle.engines.launchers.base import Host, Layout, Seat, Surroundings
@@ -167,6 +170,12 @@ def test_open_mpi_over_ssh_has_slots_and_notices_dead_hosts():
     assert prefix.env["OMPI_MCA_plm"] == "rsh"
     assert str(prefix.env["OMPI_MCA_plm_rsh_args"]).startswith("-o Port=2222 -o BatchMode=yes")
     assert "ServerAliveInterval" in str(prefix.env["PRTE_MCA_plm_ssh_args"])
+
+
+def test_in_jobs_of_other_batch_systems_each_mpi_takes_its_own_way():
+    around = Surroundings("pbs", "9")
+    assert "OMPI_MCA_plm" not in OpenMpi().prefix(TWO, around, "/r/s").env
+    assert "-bootstrap" not in Mpich().prefix(TWO, around, "/r/s").words
 
 
 def test_open_mpi_by_another_agent_than_ssh_gets_no_words_of_ssh():
@@ -398,3 +407,85 @@ def test_an_unknown_launcher_is_a_wrong_request_and_a_plug_in_is_none(tmp_path):
         command(tmp_path, "$(LAUNCHER) app", batch=", launcher: nosuch")
     made = command(tmp_path, "$(LAUNCHER) app", "cantle.engines.launchers.flux:Flux")
     assert body(made).startswith("flux run -N 2 -n 4")
+
+
+# What real ones would make of it
+
+SRUN = """#!{python}
+import os, subprocess, sys
+names = [word for word in sys.argv[1:] if word.startswith("--")]
+said = dict(word.lstrip("-").partition("=")[::2] for word in names)
+if "list" in said.get("mpi", ""):
+    sys.exit(print("pmix"))
+inherited = {{name.removeprefix("SLURM_"): value for name, value in os.environ.items()}}
+if "MEM_PER_CPU" in inherited and "mem" in said:
+    sys.exit("srun: fatal: SLURM_MEM_PER_CPU, SLURM_MEM_PER_GPU, and SLURM_MEM_PER_NODE are mutually exclusive.")
+nodes, tasks = int(said["nodes"]), int(said["ntasks"])
+cores = int(said.get("cpus-per-task", inherited.get("CPUS_PER_TASK", 1)))
+if tasks * cores > 4 * nodes:
+    sys.exit("srun: error: Unable to create step for job 42: More processors requested than permitted")
+if "NTASKS_PER_NODE" in inherited:
+    sys.exit("srun: Warning: can't honor --ntasks-per-node")
+program = sys.argv[1 + len(names):]
+for rank in range(tasks):
+    subprocess.run(program, env={{**os.environ, "SLURM_PROCID": str(rank)}}, check=True)
+"""
+STALE = {
+    "SLURM_JOB_ID": "42",
+    "SLURM_CPUS_PER_TASK": "8",
+    "SLURM_MEM_PER_CPU": "100",
+    "SLURM_NTASKS": "1",
+    "SLURM_NTASKS_PER_NODE": "1",
+    "SLURM_TASKS_PER_NODE": "1(x2)",
+    "SLURM_JOB_NODELIST": "n[1-9]",
+    "SLURM_TRES_PER_TASK": "cpu:8",
+}
+
+
+def run_with_stubs(tmp_path: Path, made: Command) -> tuple[str, str]:
+    """What the script of this command prints on two nodes under an environment of a batch script; and how it ended."""
+    env = {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin", **STALE}
+    made = msgspec.structs.replace(
+        made,
+        script_path=str(tmp_path / "work.sh"),
+        cwd=str(tmp_path),
+        output_stem=str(tmp_path / "out"),
+        files={path.replace("/run/work", str(tmp_path)): text for path, text in made.files.items()},
+        script=made.script.replace("/run/work", str(tmp_path)),
+    )
+    with rig(tmp_path, Node("n1", 4), Node("n2", 4), env=env) as it:
+        it.launch(1, made, on=(Place(0, "0-1"), Place(1, "2-3")))
+        end = it.ended(1)
+    (out,) = tmp_path.glob("out.*.out")
+    return out.read_text(), f"{end.outcome}: {end.detail}"
+
+
+def test_srun_succeeds_although_the_job_was_shaped_for_something_else_O13_O40(in_a_job, tmp_path):
+    stub_python(tmp_path / "bin", "srun", SRUN)
+    made = command(tmp_path, r"""'$(LAUNCHER) sh -c "echo rank \$SLURM_PROCID of job \$SLURM_JOB_ID"'""")
+    out, how = run_with_stubs(tmp_path, made)
+    assert how == "done: "
+    assert sorted(out.splitlines()) == [f"rank {rank} of job 42" for rank in range(4)]
+
+
+MPIRUN = """#!/bin/sh
+# As an MPI that believes Slurm's variables more than its own options.
+[ "$1" = --version ] && exec echo "mpirun (Open MPI) 4.1.4"
+echo "nodes $SLURM_NODELIST ranks $SLURM_TASKS_PER_NODE"
+env | grep -c -e SLURM_NTASKS -e SLURM_CPUS_PER_TASK -e SLURM_MEM -e SLURM_TRES
+echo "job $SLURM_JOB_ID"
+"""
+
+
+def test_an_mpirun_that_believes_slurms_variables_sees_the_partition_O12(in_a_job, tmp_path):
+    for name in ("mpirun", "mpirun.openmpi"):
+        stub_python(tmp_path / "bin", name, MPIRUN)
+    out, how = run_with_stubs(tmp_path, command(tmp_path, "$(LAUNCHER) app", "openmpi"))
+    assert how == "done: "
+    assert out.splitlines() == ["nodes n1,n2 ranks 2(x2)", "0", "job 42"]
+
+
+def stub_python(folder: Path, name: str, text: str) -> None:
+    path = folder / name
+    path.write_text(text.format(python=sys.executable) if text.startswith("#!{") else text)
+    path.chmod(0o755)

@@ -31,7 +31,8 @@ class Mpich:
             # Its proxies must not take what the ranks of others need; srun reads these.
             env |= {"SLURM_OVERLAP": "1", "SLURM_MEM_PER_NODE": "0", "SLURM_GRES": "none"}
         else:
-            words += ["-bootstrap", "ssh"]
+            if not around.system:  # other batch systems have a way of their own, which is Hydra's to know
+                words += ["-bootstrap", "ssh"]
             if len(layout.hosts) > 1:
                 for name in ("HYDRA_LAUNCHER_EXTRA_ARGS", "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS"):
                     env[name] = " ".join(filter(None, (around.environ.get(name, ""), SSH_WORDS)))

@@ -41,7 +41,8 @@ class OpenMpi:
             env |= as_partition(names, [host.ranks for host in layout.hosts])
             env |= _both("plm_slurm_args", "plm_slurm_args", _SLURM_WORDS, around)
         elif len(layout.hosts) > 1:
-            env |= {"OMPI_MCA_plm": "rsh", "PRTE_MCA_plm": "ssh"}
+            if not around.system:  # other batch systems have a way of their own, which is Open MPI's to know
+                env |= {"OMPI_MCA_plm": "rsh", "PRTE_MCA_plm": "ssh"}
             if around.environ.get("OMPI_MCA_plm_rsh_agent", "ssh").rpartition("/")[2].startswith("ssh"):
                 env |= _both("plm_rsh_args", "plm_ssh_args", SSH_WORDS, around)
         if len(layout.hosts) > 1:

@@ -1,0 +1,215 @@
+"""Steps of several nodes, for real: MPI programs by srun in a job and by mpirun over ssh, side by side, and when nodes die."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+from cluster import Cluster
+from cluster.identity import wait_until
+
+from cantle.model.records import Launch, NodeLost, TaskEnded
+from cantle.store.journal import read
+from cantle.store.layout import Layout
+
+FOUR = ("c1", "c2", "c3", "c4")
+BTL = {"OMPI_MCA_btl": "self,tcp"}
+"""Shared memory between two ranks of a node is not reliable under srun on this cluster."""
+STEP = """\
+  - name: {name}
+    description: d
+    run:
+      nodes: {nodes}
+      procs: {procs}
+      cmd: |
+        {cmd}
+"""
+CORES = """\
+import os, sys, time
+from pathlib import Path
+mine = Path(sys.argv[1]) / f"{os.environ['CANTLE_TASK']}-{os.uname().nodename}"
+mine.write_text(" ".join(map(str, sorted(os.sched_getaffinity(0)))))
+stop = time.monotonic() + 60
+while len(list(mine.parent.iterdir())) < 4 and time.monotonic() < stop:
+    time.sleep(0.05)
+sys.exit(len(list(mine.parent.iterdir())) < 4)
+"""
+
+
+def study(place: Path, *steps: str) -> str:
+    path = place / "study.yaml"
+    path.write_text("description: {name: mpi, description: d}\nstudy:\n" + "".join(steps))
+    return str(path)
+
+
+def step(name: str, nodes: int, procs: int, cmd: str) -> str:
+    return STEP.format(name=name, nodes=nodes, procs=procs, cmd=cmd)
+
+
+def over_ssh(cluster: Cluster, place: Path, file: str, *words: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "cantle", "run", file, "-o", "out", *words]
+    env = {**cluster.env, **BTL}
+    return subprocess.run(argv, cwd=place, env=env, capture_output=True, text=True, timeout=150, check=False)
+
+
+def in_a_job(
+    cluster: Cluster, place: Path, file: str, nodes: int, before: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """The run inside a job on so many whole nodes, waited for; its output is that of the script."""
+    script = (
+        f"#!/bin/bash\nexport OMPI_MCA_btl=self,tcp\ncd {place}\n{before}\n"
+        f"{sys.executable} -m cantle run {file} -o out 2>&1\n"
+    )
+    options = [f"-N{nodes}", "--exclusive", "-t3", "--no-kill", "-o", str(place / "job.out"), "--parsable"]
+    job = cluster.slurm(["sbatch", *options], text=script).stdout.strip()
+    assert wait_until(lambda: cluster.job_state(job) in ("COMPLETED", "FAILED", "TIMEOUT", "NODE_FAIL"), 150, 0.2)
+    code = 0 if cluster.job_state(job) == "COMPLETED" else 1
+    return subprocess.CompletedProcess([], code, (place / "job.out").read_text(), "")
+
+
+def hosts_of(place: Path, name: str) -> Counter[str]:
+    """On which host each rank of the ring program was; all have to be of one world."""
+    (file,) = (place / "out" / name).glob("*.out")
+    ranks = [line.replace(",", "").split() for line in file.read_text().splitlines() if line.startswith("rank ")]
+    for _, _, _, size, _, _, _, total in ranks:
+        assert (int(size), int(total)) == (len(ranks), sum(range(len(ranks)))), ranks
+    return Counter(rank[5] for rank in ranks)
+
+
+def records(place: Path, kind: type) -> list:
+    return [record for record in read(Layout(place / "out").journal) if isinstance(record, kind)]
+
+
+def ring_and_python(openmpi_program: Path, mpi4py_program: Path) -> list[str]:
+    python = f"$(LAUNCHER) {sys.executable} {mpi4py_program}"
+    return [step("c", 4, 8, f"$(LAUNCHER) {openmpi_program}"), step("py", 4, 8, python)]
+
+
+def test_programs_in_c_and_python_run_on_four_nodes_by_srun(tidy_cluster, shared_path, openmpi_program, mpi4py_program):
+    file = study(shared_path, *ring_and_python(openmpi_program, mpi4py_program))
+    done = in_a_job(tidy_cluster, shared_path, file, 4)
+    assert done.returncode == 0, done.stdout
+    assert hosts_of(shared_path, "c") == hosts_of(shared_path, "py") == dict.fromkeys(FOUR, 2)
+    assert "--ntasks-per-node=2" in (shared_path / "out" / "c" / "c.sh").read_text()
+
+
+def test_programs_in_c_and_python_run_on_four_nodes_by_mpirun(
+    tidy_cluster, shared_path, openmpi_program, mpi4py_program
+):
+    file = study(shared_path, *ring_and_python(openmpi_program, mpi4py_program))
+    done = over_ssh(tidy_cluster, shared_path, file, "-j", *(f"{node}:2" for node in FOUR))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert hosts_of(shared_path, "c") == hosts_of(shared_path, "py") == dict.fromkeys(FOUR, 2)
+
+
+def test_launches_side_by_side_on_the_same_nodes_have_cores_of_their_own_O14(tidy_cluster, shared_path):
+    """Two launches, each on one core of either node, at the same time: each waits for the other's ranks."""
+    (shared_path / "meeting").mkdir()
+    (shared_path / "cores.py").write_text(CORES)
+    cmd = f"$(LAUNCHER) {sys.executable} {shared_path}/cores.py {shared_path}/meeting"
+    file = study(shared_path, step("a", 2, 2, cmd), step("b", 2, 2, cmd))
+    done = over_ssh(tidy_cluster, shared_path, file, "-j", "c1:2", "c2:2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    cores = {path.name: path.read_text().split() for path in (shared_path / "meeting").iterdir()}
+    for node in ("c1", "c2"):
+        assert [len(cores[f"{task}-{node}"]) for task in (0, 1)] == [1, 1]
+        assert cores[f"0-{node}"] != cores[f"1-{node}"]
+
+
+def test_steps_of_srun_side_by_side_on_the_same_nodes_do_not_wait_for_each_other_O16(tidy_cluster, shared_path):
+    (shared_path / "meeting").mkdir()
+    (shared_path / "cores.py").write_text(CORES)
+    cmd = f"$(LAUNCHER) {sys.executable} {shared_path}/cores.py {shared_path}/meeting"
+    file = study(shared_path, step("a", 2, 2, cmd), step("b", 2, 2, cmd))
+    done = in_a_job(tidy_cluster, shared_path, file, 2)
+    assert done.returncode == 0, done.stdout
+
+
+def a_launch_runs(place: Path, name: str) -> bool:
+    return any("rank 0" in path.read_text() for path in (place / "out" / name).glob("*.out"))
+
+
+def test_a_launch_whose_node_loses_power_is_done_again_on_the_others(tidy_cluster, shared_path, openmpi_program):
+    """mpirun would wait for the dead node for ever."""
+    file = study(shared_path, step("c", 2, 2, f"$(LAUNCHER) {openmpi_program} 8"))
+    words = [sys.executable, "-m", "cantle", "run", file, "-o", "out", "--silence", "4", "-j", "c1:1", "c2:1", "c3:1"]
+    process = subprocess.Popen(
+        words,
+        cwd=shared_path,
+        env={**tidy_cluster.env, **BTL},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert wait_until(lambda: a_launch_runs(shared_path, "c"), 60, 0.1)
+    hosts = (shared_path / "out" / "c" / "c.launch.hosts").read_text().split()[::2]
+    tidy_cluster.kill(hosts[1], "power")
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output
+    assert [end.outcome for end in records(shared_path, TaskEnded)] == ["done"]
+    assert len(records(shared_path, Launch)) == 2
+    assert len(records(shared_path, NodeLost)) == 1
+    survivors = [node for node in ("c1", "c2", "c3") if node != hosts[1]]
+    ranks = [words for node in survivors for words in tidy_cluster.guests(node).values() if "ring" in words]
+    assert ranks == []
+
+
+def test_a_launch_whose_first_node_loses_power_leaves_nothing_on_the_other(tidy_cluster, shared_path, openmpi_program):
+    file = study(shared_path, step("c", 2, 2, f"$(LAUNCHER) {openmpi_program} 600"))
+    words = [sys.executable, "-m", "cantle", "run", file, "-o", "out", "--silence", "4", "-j", "c1:1", "c2:1"]
+    process = subprocess.Popen(
+        words,
+        cwd=shared_path,
+        env={**tidy_cluster.env, **BTL},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        assert wait_until(lambda: a_launch_runs(shared_path, "c"), 60, 0.1)
+        hosts = (shared_path / "out" / "c" / "c.launch.hosts").read_text().split()[::2]
+        tidy_cluster.kill(hosts[0], "power")
+        assert wait_until(lambda: not [w for w in tidy_cluster.guests(hosts[1]).values() if "ring" in w], 40, 0.2)
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+def test_a_step_whose_node_fails_under_srun_is_done_again(tidy_cluster, shared_path, openmpi_program):
+    """srun reports it late, and in some settings as success: what counts is that the node's runner is gone."""
+    file = study(shared_path, step("c", 2, 2, f"$(LAUNCHER) {openmpi_program} 10"))
+    script = (
+        f"#!/bin/bash\nexport OMPI_MCA_btl=self,tcp\ncd {shared_path}\n"
+        f"{sys.executable} -m cantle run {file} -o out --silence 4 2>&1\n"
+    )
+    options = ["-N3", "--exclusive", "-t3", "--no-kill", "-o", str(shared_path / "job.out"), "--parsable"]
+    job = tidy_cluster.slurm(["sbatch", *options], text=script).stdout.strip()
+    assert wait_until(lambda: a_launch_runs(shared_path, "c"), 60, 0.1)
+    head = tidy_cluster.slurm(["squeue", "-h", "-j", job, "-o", "%B"]).stdout.strip()
+    text = (shared_path / "out" / "c" / "c.sh").read_text()
+    used = re.search(r"--nodelist=(\S+)", text)[1].split(",")
+    victim = next(node for node in used if node != head)
+    tidy_cluster.kill(victim, "power")
+    assert wait_until(lambda: tidy_cluster.job_state(job) in ("COMPLETED", "FAILED", "TIMEOUT"), 150, 0.2)
+    assert tidy_cluster.job_state(job) == "COMPLETED", (shared_path / "job.out").read_text()
+    ends = records(shared_path, TaskEnded)
+    assert ends[-1].outcome == "done"
+    assert {end.outcome for end in ends} <= {"done", "lost"}
+    assert len(records(shared_path, Launch)) >= 2
+
+
+def test_a_step_that_slurm_does_not_start_is_explained_O16(cluster, shared_path, openmpi_program):
+    """Somebody else's step holds all cores of the nodes for a while."""
+    file = study(shared_path, step("c", 2, 2, f"$(LAUNCHER) {openmpi_program}"))
+    hog = "srun --exact --mem=0 -N2 -n2 --ntasks-per-node=1 -c4 sleep 25 &\nsleep 1"
+    begun = time.monotonic()
+    done = in_a_job(cluster, shared_path, file, 2, hog)
+    assert done.returncode == 0, done.stdout
+    assert time.monotonic() - begun > 20
+    assert "c has not begun: Slurm does not start the step yet" in done.stdout
+    assert "`squeue -s` shows them" in done.stdout
+    assert hosts_of(shared_path, "c") == {"c1": 1, "c2": 1}
