@@ -23,7 +23,10 @@ OURS: dict[Group, dict[str, str]] = {
         "wfformat": "cantle.readers.wfformat:WfFormatReader",
         "map": "cantle.readers.map:MapReader",
     },
-    "engines": {"process": "cantle.engines.process:ProcessEngine"},
+    "engines": {
+        "process": "cantle.engines.process:ProcessEngine",
+        "mpi": "cantle.engines.process:ProcessEngine",  # a launch across nodes is one process there, and what it spreads
+    },
     "allocations": {"local": "cantle.allocations.local:LocalAllocation"},
     "packers": {
         "best-fit": "cantle.core.packing:best_fit",

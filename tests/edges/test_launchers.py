@@ -22,7 +22,7 @@ from cantle.engines.launchers.openmpi import OpenMpi
 from cantle.engines.launchers.slurm import Srun
 from cantle.engines.launchers.stale import compressed
 from cantle.errors import RequestError
-from cantle.model.resources import Node, Place
+from cantle.model.resources import Needs, Node, Place
 from cantle.model.study import Command
 from cantle.readers.base import ReadOptions
 from cantle.readers.maestro import MaestroReader
@@ -407,6 +407,43 @@ def test_an_unknown_launcher_is_a_wrong_request_and_a_plug_in_is_none(tmp_path):
         command(tmp_path, "$(LAUNCHER) app", batch=", launcher: nosuch")
     made = command(tmp_path, "$(LAUNCHER) app", "cantle.engines.launchers.flux:Flux")
     assert body(made).startswith("flux run -N 2 -n 4")
+
+
+GPUS = """\
+description: {name: s, description: d}
+study:
+  - name: work
+    description: d
+    run:
+      procs: 4
+      gpus per task: 1
+      cmd: %s
+"""
+
+
+def with_gpus(tmp_path: Path, cmd: str) -> tuple[Needs, Command]:
+    path = tmp_path / "study.yaml"
+    path.write_text(GPUS % cmd)
+    study = MaestroReader().read(path, ReadOptions(launcher="mpich"))
+    node = Node(os.uname().nodename, 4, 4, gpu_ids=("4", "5", "6", "7"))
+    return study.steps[0].needs, study.work("/run").command(0, 1, False, (Place(0, "0-3", "0-3"),), (node,))
+
+
+def test_gpus_per_task_are_gpus_of_the_node_and_each_rank_sees_its_own_O19(tmp_path, monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    needs, made = with_gpus(tmp_path, "$(LAUNCHER) app")
+    assert needs == Needs(cores=4, gpus=4)
+    assert body(made) == "mpiexec -n 4 /bin/sh /run/work/work.launch.ranks app"
+    text = made.files["/run/work/work.launch.ranks"]
+    assert [f"{rank}) gpus={4 + rank} ;;" in text for rank in range(4)] == [True] * 4
+
+
+def test_parts_of_a_script_share_no_gpu_O19(tmp_path, monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    _, made = with_gpus(tmp_path, '"$(LAUNCHER)[2p] a & $(LAUNCHER)[2p] b; wait"')
+    first, second = made.files.values()
+    assert "0) gpus=4 ;;\n1) gpus=5 ;;" in first
+    assert "0) gpus=6 ;;\n1) gpus=7 ;;" in second
 
 
 # What real ones would make of it

@@ -13,7 +13,7 @@ import pytest
 from rundirs import START, Conductor, cantle, demo, records_of, write_run
 
 from cantle.core.state import State
-from cantle.model.records import CancelAsked, RunResumed, StopAsked
+from cantle.model.records import CancelAsked, RunResumed, StopAsked, TaskHindered
 from cantle.model.study import Step, Task
 from cantle.report.loading import Condition, load
 from cantle.report.statusfile import COLUMNS, HEADER, ROWS_AT_ONCE, StatusFile, span
@@ -418,3 +418,12 @@ def test_a_journal_that_is_another_one_now_is_read_anew(tmp_path: Path) -> None:
 
 def test_the_header_is_the_one_that_people_parse() -> None:
     assert next(csv.reader(io.StringIO(HEADER))) == list(COLUMNS)
+
+
+def test_status_says_which_launch_has_not_begun_and_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records = records_of([Step("mpi")], [Task("mpi", 0)], until=6)
+    why = "Slurm does not start the step yet (Requested nodes are busy)"
+    run = write_run(tmp_path / "run", [*records, TaskHindered(7.0, 0, 1, why)])
+    assert list(load(run).state.hindered) == [0]
+    assert cantle("status", run) == 0
+    assert f"note: mpi has not begun: {why}" in capsys.readouterr().out
