@@ -71,6 +71,14 @@ def test_slurm_gives_shared_nodes_when_cores_are_counted_and_replaces_nothing_in
         Slurm().words(JobWanted(name="n", script="/s", output="/a\\b", directory="/"))
 
 
+def test_a_job_that_another_one_follows_is_not_run_again_by_the_batch_system() -> None:
+    job = JobWanted(name="n", script="/s", output="/o", directory="/", once=True)
+    assert "--no-requeue" in Slurm().words(job)
+    words = Pbs().words(job)
+    assert words[words.index("-r") + 1] == "n"
+    assert "-rn" in Lsf().words(job)
+
+
 def test_pbs_counts_chunks_and_takes_a_reservation_for_a_queue() -> None:
     job = JobWanted(
         name="9 lives of a cat", script="/s", output="/o", directory="/", nodes=2, cores=8, gpus=1, walltime_s=7201,

@@ -195,6 +195,16 @@ def test_a_run_is_canceled_while_it_runs_and_its_successor_leaves_the_queue(queu
     assert cantle("orchestrate", "--attach", "out", "-q") == 3
 
 
+def test_whoever_cancels_a_job_of_a_chain_cancels_the_chain(queue: Queue) -> None:
+    assert cantle("orchestrate", naps(60, 2), "-o", "out", "--detach", "--time", "5", "--until-done") == 0
+    wait_until(ran)
+    subprocess.run(["scancel", "17"], check=True)
+    assert cantle("orchestrate", "--attach", "out", "-q") == 3
+    assert queue.settle()[0] == "CANCELLED"
+    assert "somebody canceled the job before this one, 17" in Path("out/logs/job-2.out").read_text()
+    assert not any(word.startswith("end") for word in ran())
+
+
 def test_what_the_batch_system_refuses_leaves_nothing_behind(queue: Queue, capsys: pytest.CaptureFixture[str]) -> None:
     assert cantle("orchestrate", "hello.yaml", "-o", "out", "--queue", "nosuch") == 1
     assert "invalid partition specified: nosuch" in capsys.readouterr().err
@@ -238,6 +248,7 @@ def test_no_more_jobs_follow_each_other_than_were_allowed(queue: Queue, monkeypa
     words = ("--time", "1", "--until-done", "--most-jobs", "2", "--conductor", "--cores 1")
     assert cantle("orchestrate", naps(1.2, 12), "-o", "out", *words) == 3
     assert queue.settle() == ["TIMEOUT", "TIMEOUT"]
+    assert ["--no-requeue" in words for words in queue.submissions()] == [True, False]
 
 
 def test_jobs_in_which_nothing_is_done_come_to_an_end(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,8 +122,7 @@ class Run:
         if state.studies and state.finished and not state.stopping:
             return None
         stage = self.jobs.standing().stage
-        last = self.jobs.jobs.last()
-        if stage is Stage.PENDING or (stage is Stage.UNKNOWN and last and not self.jobs.jobs.began(last.number)):
+        if stage is Stage.PENDING or (stage is Stage.UNKNOWN and not self.jobs.has_begun):
             return Condition.QUEUED
         if stage is Stage.RUNNING:
             return Condition.STARTING

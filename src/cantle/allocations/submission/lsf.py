@@ -48,6 +48,8 @@ class Lsf:
         ):
             if value:
                 words += [option, value]
+        if job.once:
+            words.append("-rn")
         if after:
             words += ["-w", f"ended({after})"]
         return [*words, *job.extra, job.script]

@@ -67,6 +67,8 @@ class Pbs:
                 words += [option, value]
         if job.outlives_nodes:
             words += ["-W", "tolerate_node_failures=all"]
+        if job.once:
+            words += ["-r", "n"]
         if after:
             words += ["-W", f"depend=afterany:{after}"]
         return [*words, *job.extra, job.script]

@@ -85,6 +85,8 @@ class Slurm:
                 words.append(f"--{option}={value}")
         if job.outlives_nodes:
             words.append("--no-kill")
+        if job.once:
+            words.append("--no-requeue")
         if after:
             words.append(f"--dependency=afterany:{after}")
         return [*words, *job.extra, job.script]

@@ -12,7 +12,8 @@ class JobWanted(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     `script` is run by the first of `nodes` nodes, in `directory`; what it prints is appended to `output`. `walltime_s` in
     seconds, 0 takes what the queue gives. `cores` and `gpus` and `memory_mib` are for each node; 0 cores means whole nodes,
-    which nobody shares. `outlives_nodes`: the loss of a node shall not end the job. `extra` are further words of the batch
+    which nobody shares. `outlives_nodes`: the loss of a node shall not end the job. `once`: the batch system shall not run it
+    again by itself when it had to end it, since another job goes on. `extra` are further words of the batch
     system's own, as its submit command takes them. Empty text: nothing is said, the batch system decides.
     """
 
@@ -32,6 +33,7 @@ class JobWanted(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     constraint: str = ""
     outlives_nodes: bool = False
     extra: tuple[str, ...] = ()
+    once: bool = False
 
     @property
     def walltime_min(self) -> int:

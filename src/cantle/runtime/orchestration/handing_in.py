@@ -27,7 +27,8 @@ def hand_in(
         return False
     try:
         script, output = jobs.script(number), jobs.output(number)
-        job = replace(asked.job, script=str(script), output=str(output))
+        followed = number - (chain or number) + 1 < asked.most_jobs
+        job = replace(asked.job, script=str(script), output=str(output), once=followed)
         try:
             output.parent.mkdir(exist_ok=True)
             script.write_text(text_of(asked, jobs, number))

@@ -15,6 +15,8 @@ from cantle.errors import CantleError
 from .handing_in import hand_in
 from .records import Jobs
 
+TIME_IS_UP = 4
+"""Exit status of a run that ended because its nodes were about to be taken away."""
 MOST_IN_VAIN = 2
 """So many jobs in a row may end without a single task done; then further ones would not help."""
 
@@ -27,8 +29,9 @@ def why_not(jobs: Jobs, system: BatchSystem, number: int, state: State) -> str:
         return "all of the study is over"
     first = jobs.job(number).chain
     if number > first:
-        before = jobs.job(number - 1)
-        if jobs.ended(before.number) is None and before.ident and system.look(before.ident).canceled:
+        before, ended = jobs.job(number - 1), jobs.ended(number - 1)
+        in_order = ended is not None and (ended.complete or ended.status == TIME_IS_UP)
+        if not in_order and before.ident and system.look(before.ident).canceled:
             return f"somebody canceled the job before this one, {before.ident}"
         starts = [began.done for n in range(first, number) if (began := jobs.began(n)) is not None]
         if len(starts) >= MOST_IN_VAIN and starts[-MOST_IN_VAIN] == state.totals[Phase.DONE]:

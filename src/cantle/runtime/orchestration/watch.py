@@ -20,13 +20,12 @@ _GROWTH = 1.3
 
 
 class JobWatch:
-    """Looks at the last of a run's jobs."""
+    """Looks at the one of a run's jobs that counts: the first that is not over, otherwise the last."""
 
     def __init__(self, jobs: Jobs) -> None:
         self.jobs = jobs
         self._system: BatchSystem | None = None
-        self._standing = Standing(Stage.UNKNOWN)
-        self._ident = ""
+        self._standings: dict[str, Standing] = {}
         self._asked_at = float("-inf")
         self._pause = FIRST_S
 
@@ -38,31 +37,49 @@ class JobWatch:
         return self._system
 
     def standing(self, at_once: bool = False) -> Standing:
-        """How the last job stands, by the batch system's word or by its own that its work is over.
+        """How that job stands, by the batch system's word or by its own that its work is over.
 
         What the batch system said some seconds ago counts, unless `at_once`.
         """
-        job = self.jobs.last()
-        if job is None:
-            return Standing(Stage.OVER)
+        return self._now(at_once)[1]
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether that job runs or ran, by its own word."""
+        job = self._now()[0]
+        return job is not None and self.jobs.began(job.number) is not None
+
+    def what(self) -> str:
+        """`batch job 17 (slurm)`."""
+        return in_words(self._now()[0], self.jobs.asked().system)
+
+    def _now(self, at_once: bool = False) -> tuple[Submitted | None, Standing]:
+        job, standing = None, Standing(Stage.OVER)
+        if self.jobs.canceled:
+            self._pause = FIRST_S
+        for number in self.jobs.numbers():
+            job = self.jobs.job(number)
+            standing = self._standing(job, at_once)
+            if standing.stage is not Stage.OVER:
+                break
+        return job, standing
+
+    def _standing(self, job: Submitted, at_once: bool) -> Standing:
         if not job.ident:
             return Standing(Stage.OVER if self.jobs.stale(job.number) else Stage.PENDING, reason="being submitted")
         if self.jobs.ended(job.number) is not None:
             return Standing(Stage.OVER, canceled=self.jobs.canceled)
+        known = self._standings.get(job.ident)
+        if known is not None and known.stage is Stage.OVER:
+            return known
         now = monotonic()
-        if job.ident != self._ident:
-            self._ident, self._pause, at_once = job.ident, FIRST_S, True
-        if self.jobs.canceled:
+        if known is None:
             self._pause = FIRST_S
-        if at_once or now - self._asked_at >= self._pause:
+        if known is None or at_once or now - self._asked_at >= self._pause:
             self._asked_at = now
             self._pause = min(LAST_S, self._pause * _GROWTH)
-            self._standing = self.system.look(job.ident)
-        return self._standing
-
-    def what(self) -> str:
-        """`batch job 17 (slurm)`."""
-        return in_words(self.jobs.last(), self.jobs.asked().system)
+            known = self._standings[job.ident] = self.system.look(job.ident)
+        return known
 
 
 def in_words(job: Submitted | None, system: str) -> str:
