@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,10 @@ import pytest
 from fake_slurm import OVER, install
 from rundirs import cantle
 
+from cantle.cli.ending_jobs import cancel_run
+from cantle.cli.following import _lets_go
 from cantle.runtime.orchestration.records import Jobs, Submitted
+from cantle.runtime.orchestration.watch import JobWatch
 from cantle.store.layout import Layout
 
 pytestmark = pytest.mark.real
@@ -144,6 +148,11 @@ def test_a_queued_run_is_shown_with_the_reason_and_can_be_left_and_followed_agai
     capsys.readouterr()
     assert cantle("status", "out") == 0
     assert "hello: queued: batch job 17 (slurm) pending (Resources)" in capsys.readouterr().out
+    assert cantle("status", "out", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["state"], told["job"]) == ("queued", {"ident": "17", "stands": "pending (Resources)"})
+    assert cantle("explain", "out", "greet") == 0
+    assert "Nothing of this run begins before its batch job does" in capsys.readouterr().out
     following = client("orchestrate", "--attach", "out")
     assert following.stdout is not None
     assert following.stdout.readline() == "note: batch job 17 (slurm) is pending (Resources)\n"
@@ -166,6 +175,28 @@ def test_ctrl_c_lets_go_where_nobody_can_be_asked(queue: Queue) -> None:
     queue.hold(False)
     assert queue.settle() == ["COMPLETED"]
     assert cantle("wait", "out") == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "lets_go", "canceled"), [("c", False, True), ("d", True, False), ("o", False, False)]
+)
+def test_ctrl_c_asks_what_is_meant(
+    answer: str, lets_go: bool, canceled: bool, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.hold()
+    assert cantle("orchestrate", "hello.yaml", "-o", "out", "--detach") == 0
+    monkeypatch.setattr("sys.stdin", _Terminal())
+    monkeypatch.setattr("sys.stderr", _Terminal())
+    monkeypatch.setattr("builtins.input", lambda _: answer)
+    watch = JobWatch(Jobs(Layout("out")))
+    assert _lets_go(Path("out"), watch.what(), lambda: cancel_run(watch)) is lets_go
+    assert queue.states() == (["CANCELLED"] if canceled else ["PENDING"])
+    queue.hold(False)
+
+
+class _Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 def test_a_run_is_canceled_in_the_queue(queue: Queue, capsys: pytest.CaptureFixture[str]) -> None:
@@ -244,7 +275,7 @@ def test_a_study_longer_than_its_jobs_is_done_by_several_and_no_finished_task_ru
 
 
 def test_no_more_jobs_follow_each_other_than_were_allowed(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FAKE_MINUTE_S", "3")
+    monkeypatch.setenv("FAKE_MINUTE_S", "2.5")
     words = ("--time", "1", "--until-done", "--most-jobs", "2", "--conductor", "--cores 1")
     assert cantle("orchestrate", naps(1.2, 12), "-o", "out", *words) == 3
     assert queue.settle() == ["TIMEOUT", "TIMEOUT"]

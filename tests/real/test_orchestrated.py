@@ -109,10 +109,10 @@ def test_one_lets_go_of_a_run_and_follows_it_again(cluster: Cluster, shared_path
 
 def test_a_study_longer_than_the_walltime_is_done_in_several_jobs(cluster: Cluster, shared_path: Path) -> None:
     place = Place(cluster, shared_path)
-    words = ("--nodes", "1", "--time", "1", "--until-done", "--conductor", "--cores 2")
-    done = place.cantle("orchestrate", place.study(15, 10), "-o", "out", *words, timeout=280)
+    words = ("--nodes", "1", "--time", "1", "--until-done", "--conductor", "--cores 2 --drain 40s")
+    done = place.cantle("orchestrate", place.study(5, 10), "-o", "out", *words, timeout=280)
     assert done.returncode == 0
-    assert place.ends() == {str(n): 1 for n in range(1, 11)}  # 75 s of work in jobs of a minute
+    assert place.ends() == {str(n): 1 for n in range(1, 11)}  # 25 s of work in jobs of a minute, of which they use 20 s
     assert len(list((shared_path / "out" / "logs").glob("job-*.out"))) >= 2
     place.empty_queue()
 
@@ -130,6 +130,21 @@ def test_a_job_whose_conductor_is_killed_is_followed_by_another_one(cluster: Clu
     said, _ = following.communicate(timeout=120)
     assert following.returncode == 0, said
     assert place.ends() == {str(n): 1 for n in range(1, 5)}
+    place.empty_queue()
+
+
+def test_a_job_whose_node_dies_is_followed_by_another_one_elsewhere(cluster: Cluster, shared_path: Path) -> None:
+    place = Place(cluster, shared_path)
+    following = place.begin("orchestrate", place.study(4, 4), "-o", "out", "--time", "5", "--until-done")
+    assert wait_until(place.ran, 60)
+    node = cluster.slurm(
+        ["squeue", "--noheader", "--states=RUNNING", "--name=orchestrated", "--format=%N"]
+    ).stdout.strip()
+    cluster.kill(node, "power", tell=True)
+    said, _ = following.communicate(timeout=180)
+    assert following.returncode == 0, said
+    assert place.ends() == {str(n): 1 for n in range(1, 5)}
+    assert node not in {words[2] for words in place.ran() if words[0] == "end"}
     place.empty_queue()
 
 

@@ -61,7 +61,6 @@ def _watch(
             if run.state.news is None:
                 run.state.news = []  # its journal was made anew, and what was told stays told
             if waiting is not None and waiting(run, progress.note):
-                begun = False
                 sleep(_SLOW_S)
                 continue
             if not begun:

@@ -38,6 +38,7 @@ class _Waiting:
 
     def __init__(self) -> None:
         self._told = ""
+        self._stop = ""
 
     def __call__(self, run: Run, note: Callable[[str], None]) -> bool:
         from cantle.allocations.submission.wanted import Stage
@@ -55,6 +56,9 @@ class _Waiting:
             raise _death(run.jobs, standing)
         if condition not in (Condition.QUEUED, Condition.STARTING):
             return False
+        if run.state.stopping and run.state.stopping != self._stop:
+            self._stop = run.state.stopping
+            note(f"it stopped: {self._stop}")
         text = in_the_queue(run.jobs)
         if text != self._told:
             self._told = text

@@ -240,6 +240,10 @@ def _explain(asked: Namespace) -> int:
             f"The conductor of this run is dead: nothing of it runs. So it stood at {time_of_day(run.state.now)}; "
             f"go on with `cantle resume {typed(run.directory)}`."
         )
+    if run.condition == Condition.QUEUED:
+        from cantle.report.table import headline
+
+        print(f"Nothing of this run begins before its batch job does: {headline(run)}.")
     for sentence in explain(*_widest(run, number)):
         print(printable(sentence))
     if run.state.phases[number] in FAILURES:

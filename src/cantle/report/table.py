@@ -225,6 +225,8 @@ def status_object(run: Run, all_tasks: bool = False) -> dict[str, object]:
         "steps": [{"name": row.name, "tasks": row.tasks, "counts": _by_name(row.totals)} for row in step_rows(state)],
         "damage": run.damage,
     }
+    if run.jobs is not None:
+        found["job"] = {"ident": run.jobs.ident, "stands": str(run.jobs.standing())}
     if condition in (Condition.RUNNING, Condition.STOPPING):
         found["seconds_left"] = pace_of(state).left_s(state, run.now)
     found["failed"] = [

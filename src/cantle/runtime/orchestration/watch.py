@@ -44,6 +44,12 @@ class JobWatch:
         return self._now(at_once)[1]
 
     @property
+    def ident(self) -> str:
+        """What the batch system calls that job, "" when it has none of the run's."""
+        job = self._now()[0]
+        return job.ident if job is not None else ""
+
+    @property
     def has_begun(self) -> bool:
         """Whether that job runs or ran, by its own word."""
         job = self._now()[0]
