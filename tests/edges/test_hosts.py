@@ -88,6 +88,25 @@ def test_all_hosts_are_started_at_once_and_a_bad_one_costs_nobody_else(rig):
         assert it.told.expected == 21
 
 
+def test_a_host_whose_login_scripts_talk_a_lot_is_understood(rig):
+    with Started(rig, host("chatty", setup=("export X=1", "printf 'no end either'"))) as it:
+        it.has_joined("chatty")
+        assert rig.env("chatty")["X"] == "1"
+        assert rig.text("chatty.letter") == "a letter"
+
+
+def test_no_more_hosts_are_connected_to_at_a_time_than_is_good_for_this_machine(rig, monkeypatch):
+    monkeypatch.setattr("cantle.allocations.hosts.source.AT_ONCE", 3)
+    names = [f"slow{number}" for number in range(9)]
+    with Started(rig, *map(host, names)) as it:
+        it.has_joined(*names)
+    at_once = most = 0
+    for line in rig.text("slow.log").split():
+        at_once += 1 if line == "+" else -1
+        most = max(most, at_once)
+    assert 1 < most <= 3
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [

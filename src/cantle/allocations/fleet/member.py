@@ -238,7 +238,7 @@ class Member:
         """Whoever started us may want to know how it went on."""
         if self._hello.expected:
             try:
-                print(line, flush=True)
+                print(f"\n{line}", flush=True)
             except OSError:  # he has gone, and our stdin ends as well
                 pass
 

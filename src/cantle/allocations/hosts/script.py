@@ -17,7 +17,8 @@ from cantle.allocations.hosts.setting_up import PLAIN_PATH, in_home, quoted, set
 from cantle.errors import RequestError
 
 MARK = "@cantle "
-"""Begins each line by which the script tells how far it is; then comes one of these words."""
+"""Begins each line by which the script tells how far it is; then comes one of these words. What somebody else has printed
+before, perhaps without an end of its line, does not matter."""
 NEXT, STEP, READY = "next", "step", "ready"
 
 MOST_BYTES = 64 << 20
@@ -33,7 +34,7 @@ def script_for(
     conductor's environment. `files` is the archive of what is copied, b"" for nothing.
     """
     body = [
-        b"cantle_tell() { echo '%s'\"$*\"; }" % MARK.encode(),
+        b"cantle_tell() { printf '\\n%s%%s\\n' \"$*\"; }" % MARK.encode(),
         b"cantle_main() {",
         b"cantle_tell %s" % NEXT.encode(),
     ]
@@ -92,4 +93,4 @@ def _chosen_shell(host: Host) -> bytes:
         shell = b"exec 3<&0 </dev/null; exec env -i %s /bin/bash -l -c 'exec <&3 3<&-; exec %s'" % (own, bash)
     else:
         shell = b"exec env -i %s %s" % (own, bash)
-    return b"echo '%s%s'; %s\n" % (MARK.encode(), NEXT.encode(), shell)
+    return b"printf '\\n%s%s\\n'; %s\n" % (MARK.encode(), NEXT.encode(), shell)

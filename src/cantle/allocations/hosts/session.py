@@ -84,6 +84,11 @@ class Session:
         except OSError:  # whoever read our words has gone; why, his last words or his status tell
             self._let_go(fd)
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is to be expected of it before it is heard: its runner has joined."""
+        return self.phase == "joined" and {self._out, self._err} <= self._open
+
     def is_over(self, now: float) -> bool:
         """Whether the process has ended and its last words are heard; ends it when it takes too long."""
         if self._process.poll() is None:

@@ -127,13 +127,14 @@ class HostsSource:
                 while self._asked:
                     waiting.append(self._asked.popleft())
                 self._begin_some(waiting, sessions, selector)
-                for key, _ in selector.select(_TICK_S if sessions or waiting else None):
+                restless = bool(waiting) or any(not session.is_quiet for session in sessions)
+                for key, _ in selector.select(_TICK_S if restless else None):
                     if key.data is None:
                         os.read(self._wake_read, 4096)
                     else:
                         key.data.serve(key.fd)
                 now = monotonic()
-                for session in [session for session in sessions if session.is_over(now)]:
+                for session in [each for each in sessions if not each.is_quiet and each.is_over(now)]:
                     tried = sessions.pop(session)
                     session.close()
                     if again := self._end(tried, session.end()):
