@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from cantle.allocations.fleet.letter import Letter
     from cantle.model.resources import Node
 
+_BEGINS_S = 5.0
+
 
 def _arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
@@ -57,10 +59,22 @@ def _serve(asked: Namespace) -> int:
         if path.is_dir():
             from cantle.store.layout import Layout
 
-            path = Layout(path).fleet / letters.FILE
+            layout = Layout(path)
+            path = layout.fleet / letters.FILE
+            if layout.exists():
+                _await(path)
         letter = letters.read(path)
     node, notes = _node(asked)
     return _join(asked, letter, node, notes, lifeline)
+
+
+def _await(path: Path) -> None:
+    """A run that has just begun writes its letter in the next moment."""
+    from time import monotonic, sleep
+
+    until = monotonic() + _BEGINS_S
+    while not path.exists() and monotonic() < until:
+        sleep(0.05)
 
 
 def _node(asked: Namespace) -> tuple[Node, tuple[str, ...]]:
