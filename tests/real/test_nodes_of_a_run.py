@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 from test_going_partitions import GoingRun
+from test_pilot import Here, study, until
 
 from cantle.model.records import DrainNode, EndRun, Launch, NodeDrainAsked, TaskEnded
 from cantle.report.loading import load
 from cantle.store.journal import read
 from cantle.store.layout import Layout
+from cantle.store.lock import holder
 
 pytestmark = pytest.mark.real
 
@@ -116,3 +118,26 @@ def test_before_the_machines_time_is_up_it_is_emptied_and_the_run_ends_in_order_
     again = run_walls(tmp_path, "resume", "out")
     assert again.returncode == 3, "nothing of what is left could be begun in as little time"
     assert "the allocation is over for what is left: unknown needs" in again.stdout
+
+
+def test_a_pilot_ends_in_order_before_its_time_is_up_and_the_next_one_goes_on_with_its_studies(tmp_path: Path) -> None:
+    here = Here(tmp_path)
+    here.does("up", "--cores", "2", "--ends-in", "12s", "--drain", "6s")
+    try:
+        here.does(
+            "submit",
+            here.write("u.yaml", study("u", f"until [ -e {tmp_path}/go ]; do sleep 0.05; done", 3)),
+            "-o",
+            "out",
+        )
+        assert "the allocation is over" in here.does("wait", "out", code=4) + here.does("status", "out")
+        ends = [record for record in here.journal("out") if isinstance(record, TaskEnded)]
+        assert {record.outcome for record in ends} == {"interrupted"}
+        until(lambda: not holder(here.pilot() / ".cantle/conductor.lock"))
+        here.does("up", "--cores", "2")
+        (tmp_path / "go").touch()
+        here.does("wait", "out")
+    finally:
+        here.end()
+    state = load(tmp_path / "out").state
+    assert state.succeeded and not state.losses

@@ -128,7 +128,7 @@ class Conductor:
         try:
             self.work.prepare(str(self.layout.directory))
             with signals_stop_the_run(self.inbox):
-                watching = (self._housekeeping(note), _told_of_losses(world, note), *observers)
+                watching = (self._housekeeping(note), told_of_losses(world, note), *observers)
                 try:
                     run(self.state, world, self.journal, decider, watching)
                 except PluginError as fault:
@@ -249,7 +249,7 @@ def concerns(event: Event, state: State) -> bool:
     return not isinstance(event, LimitsChanged) or 0 <= event.study < len(state.studies)
 
 
-def _told_of_losses(world: RealWorld, note: Callable[[str], None]) -> Observer:
+def told_of_losses(world: RealWorld, note: Callable[[str], None]) -> Observer:
     """Tell the user of nodes that went away or never came: of three in a moment each, of more their number."""
 
     def observe(_: State) -> None:

@@ -29,6 +29,7 @@ from cantle.runtime.conducting import (
     Machine,
     concerns,
     take_in_results,
+    told_of_losses,
 )
 from cantle.runtime.inbox import SelectInbox
 from cantle.runtime.loop import turn
@@ -158,6 +159,7 @@ class Pilot:
     def _turn_until_over(self, world: RealWorld, decider: Decider, door: Door, around: Surroundings) -> None:
         told = False
         tend = self._housekeeping(door, around)
+        tell = told_of_losses(world, around.note)
         while not self._is_over():
             events = world.wait()
             try:
@@ -172,6 +174,7 @@ class Pilot:
                 news, self.state.news = self.state.news, []
                 self._house.look_at(news)
             self.errands.follow_up()
+            tell(self.state)
             if not self.state.stopping:
                 self._entrance.step()
             tend()
