@@ -247,8 +247,10 @@ def test_the_lock_of_an_earlier_life_of_the_same_job_is_taken_over(chain: Chain)
 
 def test_the_lock_of_somebody_else_is_not_taken_over(chain: Chain) -> None:
     chain.hand_in(1)
+    chain.hand_in(2, after="101", chain=1)
+    chain.jobs.begins(1, Began(time(), "node7", 4711))
     chain.layout.lock.write_bytes(msgspec.json.encode(Holder("login1", 99, time(), time(), boot="another")))
-    chain.live(1, lambda: 4)
+    chain.live(2, lambda: 4)
     assert "--take-over" not in chain.conducted[0]
 
 

@@ -337,6 +337,8 @@ def test_a_run_that_has_a_job_is_not_given_a_second_one(queue: Queue, capsys: py
     assert cantle("orchestrate", "hello.yaml", "-o", "out", "--detach") == 0
     assert cantle("orchestrate", "out") == 1
     assert "--attach" in capsys.readouterr().err
+    assert cantle("orchestrate", "hello.yaml", "-o", "out", "-y") == 1
+    assert "belongs to batch job 17 (slurm), pending" in capsys.readouterr().err
     assert len(queue.jobs()) == 1
 
 

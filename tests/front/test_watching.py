@@ -210,7 +210,10 @@ def test_the_shell_completes_names_of_tasks_with_their_parameters(tmp_path: Path
         assert action.completer is complete_task  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("command", ["status", "wait", "explain", "logs", "cancel", "update", "validate", "simulate"])
+@pytest.mark.parametrize(
+    "command",
+    ["status", "wait", "explain", "logs", "cancel", "update", "validate", "simulate", "orchestrate"],
+)
 def test_each_command_explains_itself_with_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert command in COMMANDS
     assert cantle(command, "--help") == 0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cantle.runtime.orchestration.watch import JobWatch
+    from cantle.store.layout import Layout
 
 
 def cancel_in_queue(directory: Path, yes: bool) -> bool:
@@ -38,6 +39,20 @@ def cancel_in_queue(directory: Path, yes: bool) -> bool:
     cancel_jobs(watch)
     print(f"canceled: {what}")
     return True
+
+
+def require_no_job(layout: Layout) -> None:
+    """Raise RequestError when a batch job has this directory, or will have it when it begins."""
+    from cantle.errors import RequestError
+    from cantle.runtime.orchestration.records import Jobs
+    from cantle.runtime.orchestration.watch import JobWatch
+
+    watch = JobWatch(Jobs(layout))
+    if watch.jobs.exist() and alive(watch):
+        raise RequestError(
+            f"{layout.directory} belongs to {watch.what()}, {watch.standing()}; end it with `cantle cancel "
+            f"{layout.directory}`, or choose another directory with -o"
+        )
 
 
 def alive(watch: JobWatch) -> bool:

@@ -378,6 +378,10 @@ def fresh_directory(wanted: Path | None, parent: Path, name: str, replace: bool)
         return layout
     if layout.exists() and (busy := holder(layout.lock)) is not None:
         raise RequestError(f"{directory} belongs to a run that is going on ({busy}); choose another directory with -o")
+    if layout.batch.exists():
+        from cantle.cli.ending_jobs import require_no_job
+
+        require_no_job(layout)
     was_a_run = layout.own.is_dir() or (directory / "meta" / "study").is_dir()
     if replace and was_a_run:
         _remove(layout)

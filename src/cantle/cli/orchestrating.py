@@ -311,10 +311,10 @@ ORCHESTRATE = Command(
     _arguments,
     _orchestrate,
     """\
-The study is checked here and now, and its run is written down; a batch job then conducts it on the nodes that it gets.
-Nodes and time are those that `cantle plan` recommends, unless you or the study's `batch` block say others. It is followed
-here as if it ran here; Ctrl-C asks whether to cancel it or to let it go on. status, logs, explain, cancel and wait work on its
-directory, also while it waits in the queue.
+The study is checked here and now, and its run is written down; a batch job then conducts it on the nodes that it
+gets. Nodes and time are those that `cantle plan` recommends, unless you or the study's `batch` block say others. It
+is followed here as if it ran here; Ctrl-C asks whether to cancel it or to let it go on. status, logs, explain, cancel
+and wait work on its directory, also while it waits in the queue.
 
 Exit status: as of `cantle run`, or that of the command; 1 when the job ended before the run did, 130 after Ctrl-C.""",
     """\

@@ -213,8 +213,8 @@ WAIT = Command(
     """\
 Works from any shell, also on another machine that sees the same file system.
 
-Exit status: that of the run: 0 all tasks done, 2 some failed, 3 canceled or stopped, 4 the time of its nodes was up; 1 when
-its conductor died before the end; 124 when the time was up.""",
+Exit status: that of the run: 0 all tasks done, 2 some failed, 3 canceled or stopped, 4 the time of its nodes was up;
+1 when its conductor died before the end; 124 when the time was up.""",
     """\
   cantle wait out && cantle run next.yaml
   cantle wait out --timeout 3600""",

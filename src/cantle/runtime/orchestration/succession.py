@@ -49,8 +49,6 @@ def hand_in_successor(jobs: Jobs, system: BatchSystem, number: int) -> str:
     job, asked = jobs.job(number), jobs.asked()
     if number - job.chain + 1 >= asked.most_jobs or jobs.canceled:
         return ""
-    if jobs.numbers()[-1] > number:
-        return ""
     try:
         hand_in(jobs, system, number + 1, after=job.ident, chain=job.chain)
     except CantleError as refused:
