@@ -15,7 +15,7 @@ from cantle.allocations.fleet import letter as letters
 from cantle.allocations.fleet.addresses import addresses_of, chosen
 from cantle.allocations.fleet.allocation import FleetAllocation
 from cantle.allocations.fleet.certificates import make_identities
-from cantle.allocations.fleet.joining import Hello, judge, unique
+from cantle.allocations.fleet.joining import Hello, arrived, judge, unique
 from cantle.allocations.fleet.letter import Letter
 from cantle.allocations.fleet.reaching import reach
 from cantle.allocations.fleet.relay import Relay
@@ -67,6 +67,13 @@ def test_another_python_and_another_clock_are_told_and_no_reason_to_refuse() -> 
 
 def test_a_name_that_is_taken_gets_a_number() -> None:
     assert [unique("n", taken) for taken in (set(), {"n"}, {"n", "n-2", "n-4"})] == ["n", "n-2", "n-3"]
+
+
+def test_nodes_that_came_together_are_told_of_together() -> None:
+    nodes = [(Node(f"n{i}", 4), "10.0.0.1:5") for i in range(10)]
+    assert arrived(nodes[:1]) == "1 node joined by 10.0.0.1:5: n0: 4 cores"
+    assert arrived(nodes).startswith("10 nodes joined by 10.0.0.1:5: n0: 4 cores; n1: 4 cores; ")
+    assert arrived(nodes).endswith("; n7: 4 cores; and 2 more, 40 cores in all")
 
 
 def test_a_letter_is_its_owners_alone_from_its_first_byte_on(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from cantle import __version__
 from cantle.allocations.fleet import letter as letters
 from cantle.allocations.fleet.addresses import chosen, interfaces_here
-from cantle.allocations.fleet.joining import Hello, Verdict, judge, unique, welcome
+from cantle.allocations.fleet.joining import Hello, Verdict, arrived, judge, unique, welcome
 from cantle.allocations.fleet.letter import Letter
 from cantle.allocations.fleet.server import (
     Broken,
@@ -114,6 +114,8 @@ class FleetAllocation:
         """How many the run takes for being on their way: what was told it last, less those that have joined since."""
         self._channels: dict[str, tuple[Hello, FleetChannel]] = {}
         """By node, those that serve now."""
+        self._arrived: list[tuple[Node, str]] = []
+        """Expected nodes that the user was not told of yet, and by which address they came."""
         self._refusals = 0
         self._identity: Identity | None = None
 
@@ -256,6 +258,7 @@ class FleetAllocation:
     def _heed(self, said: _Said) -> None:
         """What a source has reported."""
         self._awaited[said.source] = max(0, self._awaited.get(said.source, 0) + said.more)
+        self._tell_arrived()
         if said.text:
             self.notes.append(said.text)
 
@@ -266,12 +269,23 @@ class FleetAllocation:
         node = replace(hello.node, name=unique(hello.node.name, taken))
         self._channels[node.name] = (hello, joined.channel)
         self.notes += joined.notes
-        if not hello.expected:
-            self.notes.append(f"a runner has joined, {welcome(node)}, by {hello.address.removeprefix('tls://')}")
+        address = hello.address.removeprefix("tls://")
+        if hello.expected:
+            self._arrived.append((node, address))
+        else:
+            self.notes.append(f"a runner has joined, {welcome(node)}, by {address}")
         self._inbox.put(NodesJoined(self._inbox.now(), [node]))
         self._awaited_told = max(0, self._awaited_told - 1)
         if hello.expected:
             self._awaited[hello.source] = max(0, self._awaited.get(hello.source, 0) - 1)
+        self._tell_arrived()
+
+    def _tell_arrived(self) -> None:
+        """Those that were expected are told of together, when no more are on their way."""
+        if not self._arrived or any(self._awaited.get(number, 0) for number in range(len(self._sources))):
+            return
+        self.notes.append(arrived(self._arrived))
+        self._arrived = []
 
     def _refuse(self, refused: Refused) -> None:
         self._refusals += 1

@@ -5,6 +5,8 @@ Each mismatch has one message that says what is different, on which machine, and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from cantle.model.resources import Node, count
@@ -12,6 +14,7 @@ from cantle.model.resources import Node, count
 CLOCK_S = 0.5
 """Clocks that differ by more are corrected for; times in the journal are the conductor's."""
 TELL_CLOCK_S = 5.0
+_MOST_NAMES = 8
 
 
 class Hello(msgspec.Struct, frozen=True):
@@ -95,6 +98,17 @@ def unique(name: str, taken: set[str] | frozenset[str]) -> str:
     while f"{name}-{number}" in taken:
         number += 1
     return f"{name}-{number}"
+
+
+def arrived(nodes: Sequence[tuple[Node, str]]) -> str:
+    """How several are told of that came at about the same time, each with the address by which it reached us."""
+    named = [welcome(node) for node, _ in nodes[:_MOST_NAMES]]
+    more = len(nodes) - len(named)
+    if more:
+        cores = sum(node.cores for node, _ in nodes)
+        named.append(f"and {more:,} more, {count(cores, 'core')} in all")
+    by = ", ".join(sorted({address for _, address in nodes}))
+    return f"{count(len(nodes), 'node')} joined by {by}: {'; '.join(named)}"
 
 
 def welcome(node: Node) -> str:
