@@ -148,6 +148,26 @@ def test_a_starter_that_brings_up_one_of_two_fails_for_the_other(rig: Callable[.
     assert "no address led there" in why
 
 
+def test_a_host_that_cannot_be_had_does_not_keep_the_others_away(rig: Callable[..., Rig]) -> None:
+    it = rig(f"case $* in *n2*) echo 'srun: error: n2 is down' >&2; exit 1;; esac; {BOTH_JOIN}")
+    until(lambda: it.told.failures and len(it.lines()) == 3)
+    it.source.close()
+    ((n, why),) = it.told.failures
+    assert n == 1
+    assert "no runner on n2: srun ended (exit status 1). It said:" in why
+    assert ["--nodelist=n1,n2" in line for line in it.lines()] == [True, False, False]
+
+
+def test_a_starter_that_closes_its_output_is_still_watched(rig: Callable[..., Rig]) -> None:
+    it = rig("echo '@cantle joined'; exec >&- 2>&-; sleep 2; exit 3")
+    begun = time.process_time()
+    until(lambda: it.told.failures)
+    it.source.close()
+    assert time.process_time() - begun < 1
+    assert it.told.failures[0][0] == 1
+    assert "exit status 3" in it.told.failures[0][1]
+
+
 def test_a_starter_that_never_comes_to_an_end_is_given_up_and_ended(rig: Callable[..., Rig]) -> None:
     it = rig(f"echo $$ > {'$(dirname $0)'}/pid; exec sleep 600", told_s=0.1, bound_s=0.6)
     until(lambda: it.told.failures)

@@ -167,6 +167,24 @@ def test_a_node_that_dies_costs_its_own_attempts_and_no_other_runner(cluster: Cl
     assert sum(isinstance(record, NodeLost) for record in place.records()) == 1
 
 
+def test_o24_a_node_that_is_gone_already_does_not_keep_the_others_away(cluster: Cluster, shared_path: Path) -> None:
+    place = Place(shared_path, 2, cores=2)
+    script = f"hostname > begun\nuntil [ -e go ]; do sleep 0.1; done\n{CANTLE} run study.yaml -o out"
+    place.submit(cluster, script, "--nodes=3", "--ntasks-per-node=2", "--no-kill")
+    assert wait_until(lambda: (shared_path / "begun").exists() and (shared_path / "begun").read_text(), 60, 0.1)
+    first = (shared_path / "begun").read_text().strip()
+    job = cluster.slurm(["squeue", "--noheader", "--format=%N", "--states=running"]).stdout.strip()
+    of_job = cluster.slurm(["scontrol", "show", "hostnames", job]).stdout.split()
+    gone = next(name for name in of_job if name != first)
+    cluster.kill(gone, tell=True)
+    (shared_path / "go").touch()
+    assert wait_until(lambda: (shared_path / "ended").exists(), 100, 0.1), place.said
+    assert (shared_path / "ended").read_text() == "0\n", place.said
+    assert len(place.hosts) == 2
+    assert gone not in place.hosts
+    assert f"no runner on {gone}" in place.said
+
+
 def launched(cluster: Cluster, place: Place, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*words, *CANTLE.split(), "run", "study.yaml", "-o", "out"],

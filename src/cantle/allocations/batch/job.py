@@ -7,6 +7,9 @@ from typing import Protocol
 
 import msgspec
 
+OVER = "the job is over"
+"""What a starter says may mean this: then there is no use in trying again."""
+
 
 class Host(msgspec.Struct, frozen=True):
     """One node of a job. `cores` and `memory_mib` are what the system granted there; 0: it does not say.

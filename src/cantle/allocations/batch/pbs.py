@@ -10,7 +10,7 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 
-from .job import Ask, Host, Invite, Job, Start, clock_seconds, numbers_of
+from .job import OVER, Ask, Host, Invite, Job, Start, clock_seconds, numbers_of
 from .stale import carried
 
 
@@ -22,7 +22,7 @@ class Pbs:
     sayings: Sequence[tuple[str, str]] = (
         ("tm_init", "the task manager of the job does not answer; is this shell still inside the job?"),
         ("not in the job", "PBS does not count this node among the job's"),
-        ("Job not found", "the job is over"),
+        ("Job not found", OVER),
         ("Permission denied", "the node refuses a start that does not come from the job"),
     )
 

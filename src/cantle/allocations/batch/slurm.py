@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from .hostlists import counts, expand
-from .job import Ask, Host, Invite, Job, Start, alike, clock_seconds
+from .job import OVER, Ask, Host, Invite, Job, Start, alike, clock_seconds
 
 _BATCH_STEPS = range(0xFFFFFFF0, 0x100000000)
 """Numbers of steps that are no srun of a user's: the batch script, an interactive shell, what stands outside."""
@@ -25,8 +25,8 @@ class Slurm:
             "step creation temporarily disabled",
             "another step holds what the runners need; give that one less, or --overlap",
         ),
-        ("Unable to confirm allocation", "the job is over, or its controller does not answer"),
-        ("Invalid job id", "the job is over"),
+        ("Unable to confirm allocation", f"{OVER}, or its controller does not answer"),
+        ("Invalid job id", OVER),
         ("Requested nodes are busy", "another step holds these nodes"),
         ("are mutually exclusive", "variables of the outer job contradict srun's arguments"),
         ("More processors requested than permitted", "the job was granted fewer CPUs than srun asks for"),

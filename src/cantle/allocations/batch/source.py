@@ -9,17 +9,15 @@ from __future__ import annotations
 import os
 import selectors
 import signal
-import subprocess
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from cantle.allocations.fleet.source import JOINED
-
-from .job import Host, Job, Start, System
+from .job import OVER, Host, Job, System
 from .stale import cleaned
+from .starter import Starter
 from .systems import short
 
 if TYPE_CHECKING:
@@ -29,7 +27,6 @@ TOLD_S = 15.0
 """After so long without its runners a starter is told of."""
 BOUND_S = 180.0
 """After so long those of its hosts that have not joined are given up."""
-_LINES = 12
 _LEAVE_S = 4.0
 _AGAIN = 3
 """So often within an hour a host that was lost gets another runner."""
@@ -67,7 +64,7 @@ class BatchSource:
         """When which host was started again, in the last hour."""
         self._wanted: deque[tuple[Host, ...]] = deque()
         """What the thread shall start next."""
-        self._starters: list[_Starter] = []
+        self._starters: list[Starter] = []
         self._closing = False
         self._wake: tuple[int, int] = (-1, -1)
         self._thread: threading.Thread | None = None
@@ -116,6 +113,13 @@ class BatchSource:
     # All below runs in the thread.
 
     def _live(self) -> None:
+        try:
+            self._watch()
+        except Exception as problem:  # noqa: BLE001 - nobody shall wait for ever, whatever it is
+            missing = sum(starter.missing for starter in self._starters if starter.waits)
+            self._report.failed(missing, f"starters are watched no more: {type(problem).__name__}: {problem}")
+
+    def _watch(self) -> None:
         with selectors.DefaultSelector() as selector:
             selector.register(self._wake[0], selectors.EVENT_READ, None)
             ends_at = self._ends_at()
@@ -138,7 +142,7 @@ class BatchSource:
             if self._closing:
                 return
             try:
-                starter = _Starter(start, cleaned(self._environ))
+                starter = Starter(start, cleaned(self._environ))
             except OSError as error:
                 names = _listed(start.hosts)
                 self._report.failed(
@@ -149,7 +153,7 @@ class BatchSource:
             selector.register(starter.output, selectors.EVENT_READ, starter)
             selector.register(starter.end, selectors.EVENT_READ, starter)
 
-    def _heed(self, starter: _Starter | None, selector: selectors.BaseSelector) -> None:
+    def _heed(self, starter: Starter | None, selector: selectors.BaseSelector) -> None:
         if starter is None:
             try:
                 while os.read(self._wake[0], 4096):
@@ -157,13 +161,18 @@ class BatchSource:
             except BlockingIOError:
                 pass
             return
-        if starter.ended or not starter.hear():  # its output and its end may come in one go
+        if starter.ended:  # its output and its end may come in one go
+            return
+        if not starter.hear():
+            if starter.silent and starter.output in selector.get_map():
+                selector.unregister(starter.output)
             return
         for fd in (starter.output, starter.end):
-            selector.unregister(fd)
+            if fd in selector.get_map():
+                selector.unregister(fd)
         starter.forget()
 
-    def _look_after(self, starter: _Starter) -> None:
+    def _look_after(self, starter: Starter) -> None:
         """Tell of what takes long; give up what takes too long, or has ended before all had joined."""
         missing = starter.missing
         if not missing:
@@ -171,7 +180,9 @@ class BatchSource:
             return
         now = monotonic()
         program = starter.start.words[0]
-        if starter.ended:
+        if starter.ended and self._divided(starter):
+            starter.waits = False
+        elif starter.ended:
             how = f"exit status {starter.code}" if starter.code >= 0 else signal.Signals(-starter.code).name
             self._report.failed(missing, f"{_none(starter)}: {program} ended ({how}){self._said(starter)}")
             starter.waits = False
@@ -186,11 +197,24 @@ class BatchSource:
                 f"{_none(starter)} after {self._told_s:.0f} s; {program} goes on trying{self._said(starter)}"
             )
 
-    def _said(self, starter: _Starter) -> str:
+    def _divided(self, starter: Starter) -> bool:
+        """One host that cannot be had may keep all others away: then each half is tried by itself, and so on."""
+        hosts = starter.start.hosts
+        over = any(OVER in meaning for meaning in self._meanings(starter))
+        if len(hosts) < 2 or starter.missing < len(hosts) or not starter.code or over:
+            return False
+        half = len(hosts) // 2
+        self._wanted += (hosts[:half], hosts[half:])
+        return True
+
+    def _meanings(self, starter: Starter) -> list[str]:
+        text = "\n".join(starter.said).lower()
+        return [meaning for piece, meaning in self._system.sayings if piece.lower() in text]
+
+    def _said(self, starter: Starter) -> str:
         """What a starter said, and what that means; a sentence's continuation."""
         said = [line for line in starter.said if not any(piece in line for piece in self._system.noise)]
-        text = "\n".join(said)
-        meanings = [meaning for piece, meaning in self._system.sayings if piece.lower() in text.lower()]
+        meanings = self._meanings(starter)
         quoted = "".join(f"\n    {line}" for line in said)
         if not quoted:
             return "; it said nothing"
@@ -209,85 +233,7 @@ class BatchSource:
                 starter.forget()
 
 
-class _Starter:
-    """One process of the system's starter. Raises OSError when it cannot be started."""
-
-    def __init__(self, start: Start, env: dict[str, str]) -> None:
-        self.start = start
-        self.said: deque[str] = deque(maxlen=_LINES)
-        self.waits = True
-        self.told = False
-        self.ended = False
-        self.code = 0
-        self.missing = len(start.hosts)
-        self._rest = b""
-        self.output, theirs = os.pipe2(os.O_CLOEXEC)
-        os.set_blocking(self.output, False)
-        try:
-            self._process = subprocess.Popen(
-                start.words,
-                env=env,
-                stdin=subprocess.DEVNULL,
-                stdout=theirs,
-                stderr=theirs,
-                start_new_session=True,  # Ctrl-C is the conductor's to heed
-            )
-        except OSError:
-            os.close(self.output)
-            raise
-        finally:
-            os.close(theirs)
-        self.end = os.pidfd_open(self._process.pid)
-        self.begun = monotonic()
-
-    def hear(self) -> bool:
-        """Take in what it says. True once it has ended."""
-        while True:
-            try:
-                data = os.read(self.output, 65536)
-            except BlockingIOError:
-                break
-            if not data:
-                break
-            *lines, self._rest = (self._rest + data).split(b"\n")
-            self._keep(lines)
-        code = self._process.poll()
-        if code is None:
-            return False
-        self._keep([self._rest])
-        self.code, self.ended = code, True
-        return True
-
-    def forget(self) -> None:
-        """Close what leads to it."""
-        os.close(self.output)
-        os.close(self.end)
-
-    def signal(self, number: int) -> None:
-        """Signal it and what it has started here, if it is still there."""
-        if self._process.poll() is None:
-            try:
-                os.killpg(self._process.pid, number)
-            except OSError:
-                pass
-
-    def wait(self, seconds: float) -> None:
-        """Wait for its end, so long at most."""
-        try:
-            self._process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            pass
-
-    def _keep(self, lines: Sequence[bytes]) -> None:
-        for line in lines:
-            text = line.decode(errors="replace").strip()
-            if JOINED in text:
-                self.missing = max(0, self.missing - 1)
-            elif text:
-                self.said.append(text)
-
-
-def _none(starter: _Starter) -> str:
+def _none(starter: Starter) -> str:
     hosts = starter.start.hosts
     if starter.missing == len(hosts):
         return f"no runner on {_listed(hosts)}"
