@@ -153,6 +153,9 @@ def test_a_queued_run_is_shown_with_the_reason_and_can_be_left_and_followed_agai
     assert (told["state"], told["job"]) == ("queued", {"ident": "17", "stands": "pending (Resources)"})
     assert cantle("explain", "out", "greet") == 0
     assert "Nothing of this run begins before its batch job does" in capsys.readouterr().out
+    for words in (("cancel", "out", "greet", "-y"), ("update", "out", "--throttle", "2")):
+        assert cantle(*words) == 1
+        assert "batch job 17 (slurm), pending (Resources), has not begun" in capsys.readouterr().err
     following = client("orchestrate", "--attach", "out")
     assert following.stdout is not None
     assert following.stdout.readline() == "note: batch job 17 (slurm) is pending (Resources)\n"
@@ -456,7 +459,7 @@ def test_nodes_and_time_are_those_of_the_plan(queue: Queue, capsys: pytest.Captu
 def test_a_walltime_is_the_estimate_where_there_is_no_better(queue: Queue, capsys: pytest.CaptureFixture[str]) -> None:
     reasons, words = dry(capsys, "hello.yaml")
     assert "--time=5" in words
-    assert "2 of the tasks taking their whole walltime" in reasons[-1]
+    assert "at most (2 tasks with a walltime alone)" in reasons[-1]
 
 
 def test_where_nobody_knows_how_long_it_takes_the_queue_decides(

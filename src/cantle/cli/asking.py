@@ -192,6 +192,11 @@ def require_listener(run: Run, verb: str) -> None:
 
     if run.condition in OVER:
         raise RequestError(f"there is nothing to {verb}: the run in {typed(run.directory)} is over")
+    if run.condition == Condition.QUEUED and run.jobs is not None:
+        raise RequestError(
+            f"{run.jobs.what()}, {run.jobs.standing()}, has not begun, so that nobody hears it yet. "
+            f"The whole run can be canceled: cantle cancel {typed(run.directory)}"
+        )
     if run.condition == Condition.DEAD:
         raise RequestError(
             f"there is nothing to {verb}: the conductor of the run in {typed(run.directory)} is dead, "

@@ -222,6 +222,8 @@ def _as_long_as_allowed(study: Study) -> tuple[Study, str]:
     """The study with its steps' walltimes for estimates where nothing better is known, as none takes longer; a word on it."""
     from msgspec.structs import replace
 
+    from cantle.model.resources import count
+
     tasks = []
     bounded = 0
     for task in study.tasks:
@@ -230,6 +232,5 @@ def _as_long_as_allowed(study: Study) -> tuple[Study, str]:
             task = replace(task, estimate_s=step.walltime_s)
             bounded += 1
         tasks.append(task)
-    return replace(
-        study, tasks=tasks
-    ), f" at most, {bounded:,} of the tasks taking their whole walltime" if bounded else ""
+    informed = replace(study, tasks=tasks)
+    return informed, f" at most ({count(bounded, 'task')} with a walltime alone)" if bounded else ""

@@ -72,7 +72,7 @@ class Answer(NamedTuple):
 
 
 def call(words: Sequence[str]) -> Answer:
-    """Run a client command. Its messages are in English, whatever the user's language."""
+    """Run a client command."""
     try:
         done = subprocess.run(
             words,
@@ -110,7 +110,7 @@ def environment() -> dict[str, str]:
     """
     return {
         name: value for name, value in os.environ.items() if name.startswith(_KEPT) or not name.startswith(_OF_A_JOB)
-    } | {"LC_MESSAGES": "C"}
+    }
 
 
 def lacks(system: str, job: JobWanted, *names: str) -> None:
