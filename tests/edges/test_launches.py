@@ -171,6 +171,32 @@ def test_a_launch_that_does_not_begin_is_told_and_that_it_begins_after_all(tmp_p
     assert said[1] == ""
 
 
+def test_a_launcher_that_waits_in_silence_is_told_and_that_it_has_begun(tmp_path, monkeypatch):
+    """srun says nothing until Slurm has answered."""
+    monkeypatch.setattr(heeding, "_FIRST_S", 0.1)
+    srun = tmp_path / "srun"
+    srun.write_text("#!/bin/bash\nread -t 1.5 <> <(:)\nsleep 1.5\n")
+    srun.chmod(0o755)
+    with rig(tmp_path) as it:
+        it.launch(1, launching(f"{srun}; exit 0", launches_here=True))
+        assert it.ended(1).outcome == "done"
+        said = [event.why for event in it.events if isinstance(event, TaskHindered)]
+    assert len(said) == 2
+    assert said[0].startswith("srun waits for Slurm to start the step")
+    assert said[1] == ""
+
+
+def test_a_launcher_whose_ranks_are_elsewhere_is_not_taken_for_waiting(tmp_path, monkeypatch):
+    monkeypatch.setattr(heeding, "_FIRST_S", 0.1)
+    srun = tmp_path / "srun"
+    srun.write_text("#!/bin/bash\nread -t 1.5 <> <(:)\n")
+    srun.chmod(0o755)
+    with rig(tmp_path) as it:
+        it.launch(1, launching(f"{srun}; exit 0"))
+        it.ended(1)
+        assert not [event for event in it.events if isinstance(event, TaskHindered)]
+
+
 def test_output_that_tells_of_no_trouble_is_told_to_nobody(tmp_path, monkeypatch):
     monkeypatch.setattr(heeding, "_FIRST_S", 0.1)
     with rig(tmp_path) as it:

@@ -210,6 +210,6 @@ def test_a_step_that_slurm_does_not_start_is_explained_O16(cluster, shared_path,
     done = in_a_job(cluster, shared_path, file, 2, hog)
     assert done.returncode == 0, done.stdout
     assert time.monotonic() - begun > 20
-    assert "c has not begun: Slurm does not start the step yet" in done.stdout
+    assert "c has not begun: srun waits for Slurm to start the step" in done.stdout
     assert "`squeue -s` shows them" in done.stdout
     assert hosts_of(shared_path, "c") == {"c1": 1, "c2": 1}

@@ -222,14 +222,14 @@ class Gangs:
             gang.sweeping.discard(node)
             self._part_over(gang)
 
-    def said(self, attempt: Key, text: str, over: bool) -> None:
-        """What the attempt's launcher has written to stderr so far; `over`: in all."""
+    def said(self, attempt: Key, text: str, over: bool, waits: str) -> None:
+        """What the attempt's launcher has written to stderr so far; `over`: in all. `waits`: it has begun no rank yet."""
         gang = self._gangs.get(attempt)
         if gang is None:
             return
-        from cantle.engines.launchers.diagnosis import diagnosis
+        from cantle.engines.launchers.diagnosis import diagnosis, of_silence
 
-        found = diagnosis(text)
+        found = diagnosis(text) or of_silence(waits)
         if found != gang.said:
             gang.said = found
             if not over:

@@ -351,7 +351,7 @@ class ProcessEngine:
             elif type(message) is Swept and self._gangs is not None:
                 self._gangs.swept(index, message.key)
             elif type(message) is Said and self._gangs is not None:
-                self._gangs.said(message.key, message.text, message.over)
+                self._gangs.said(message.key, message.text, message.over, message.waits)
             elif type(message) is Held and self._agents is not None:
                 self._agents.heard(index, message.partition)
             elif type(message) is Leaving:

@@ -165,6 +165,7 @@ class Command(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     ranks: int = 0
     cores_each: int = 1
     launches: bool = False
+    launches_here: bool = False
     stage: Stage | None = None
 
 

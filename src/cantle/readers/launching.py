@@ -38,6 +38,7 @@ class Launched(msgspec.Struct):
     files: dict[str, str] = {}
     ranks: int = 0
     launches: bool = False
+    launches_here: bool = True
 
 
 class Launching:
@@ -132,6 +133,7 @@ class Launching:
             result.files.update(prefix.files)
             result.env.update(prefix.env)
             result.launches = True
+            result.launches_here = result.launches_here and hosts[0].name == first
             return shlex.join(prefix.words)
 
         def replacement(match: re.Match[str]) -> str:

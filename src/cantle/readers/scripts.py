@@ -95,6 +95,7 @@ class Scripts:
             ranks=launched.ranks,
             cores_each=step.cores_per_rank,
             launches=launched.launches,
+            launches_here=launched.launches and launched.launches_here,
             output_stem=f"{instance.workspace}/{stem}",
             stage=self._stage(plan, fill, instance.workspace) if "stage" in plan.settings else None,
         )

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from cantle.model.records import Outcome
+from cantle.model.study import Command
 
 from . import processes
 from .channel import DescriptorChannel
@@ -96,6 +97,7 @@ class Keeper:
         self._watched: dict[Key, Attempt] = {}
         self._next_watch = 0.0
         self._heeder: Heeder | None = None
+        self._bases_of_launches: dict[Key, Spawner] = {}
         self._next_sweep = 0.0
         self._closing: list[Attempt] = []
         self._lines: dict[Place, deque[Start]] = {}
@@ -359,15 +361,23 @@ class Keeper:
         if start.memory_mib > 0:
             self._watched[start.key] = attempt
         if start.command.launches:
-            self._heed(attempt)
+            self._heed(attempt, start.command)
         return True
 
-    def _heed(self, attempt: Attempt) -> None:
+    def _heed(self, attempt: Attempt, command: Command) -> None:
         if self._heeder is None:
             from .heeding import Heeder
+            from .strangers import launcher_without_ranks
 
-            self._heeder = Heeder()
-        self._heeder.add(attempt)
+            bases = self._bases_of_launches
+
+            def waiting(attempt: Attempt) -> str:
+                run, task = bases[attempt.key].marks(attempt.key[0])
+                return launcher_without_ranks(run, task, attempt.key[1], self._family.members(attempt))
+
+            self._heeder = Heeder(waiting)
+        self._bases_of_launches[attempt.key] = self._spawner
+        self._heeder.add(attempt, command.launches_here)
 
     def _end_strangers(self, sweep: Sweep) -> None:
         from .strangers import end_strangers
@@ -494,8 +504,10 @@ class Keeper:
         self._family.drop(attempt)
         if attempt.memory_mib:
             self._watched.pop(attempt.key, None)
-        if self._heeder is not None and (said := self._heeder.over(attempt.key, failed)) is not None:
-            self._up.append(encode(said))
+        if self._heeder is not None:
+            self._bases_of_launches.pop(attempt.key, None)
+            if (said := self._heeder.over(attempt.key, failed)) is not None:
+                self._up.append(encode(said))
         left_in_line = len(self._lines.get(attempt.place, ())) - (not attempt.passed_on)
         untold = self._starts.pop(attempt.key, (0.0, None))[1]
         self._report(

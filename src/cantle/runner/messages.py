@@ -148,12 +148,13 @@ class Swept(msgspec.Struct, frozen=True, tag=True, array_like=True):
 class Said(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """What an attempt that launches by a foreign program has written to stderr: the beginning and the end of it.
 
-    `over`: the attempt has failed, and its end follows.
+    `over`: the attempt has failed, and its end follows. `waits` names its launcher if that runs and has begun no rank yet.
     """
 
     key: Key
     text: str
     over: bool = False
+    waits: str = ""
 
 
 class Started(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):

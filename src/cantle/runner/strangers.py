@@ -19,6 +19,21 @@ from .family import send
 from .messages import RUN
 
 _DAEMONS = frozenset({"orted", "prted", "hydra_pmi_proxy", "hydra_bstrap_proxy", "pmi_proxy"})
+_LAUNCHERS = frozenset(
+    {
+        "srun",
+        "mpirun",
+        "mpiexec",
+        "orterun",
+        "prterun",
+        "mpiexec.hydra",
+        "mpiexec.mpich",
+        "mpirun.openmpi",
+        "jsrun",
+        "flux",
+    }
+)
+_HELPERS = _DAEMONS | _LAUNCHERS | {"ssh", "rsh", "qrsh", "blaunch", "pbs_tmrsh"}
 _LOOKS = 20
 _PAUSE_S = 0.01
 
@@ -46,6 +61,27 @@ def end_strangers(run: bytes, task: int, attempt: int) -> int:
     return len(ended)
 
 
+def launcher_without_ranks(run: bytes, task: int, attempt: int, members: list[int]) -> str:
+    """The launcher that runs among these processes of an attempt while no rank of it is on this node; "" for none."""
+    names = {pid: _name(pid) for pid in members}
+    waiting = next((name for name in names.values() if name in _LAUNCHERS), "")
+    if not waiting:
+        return ""
+    for pid, name in names.items():
+        if name in _LAUNCHERS and any(_name(below) not in _HELPERS for below in processes.descendants(pid)):
+            return ""
+    ours = {os.getpid(), *processes.descendants(os.getpid())}
+    return "" if _marked((run, b"%d" % task, b"%d" % attempt), ours) else waiting
+
+
+def _name(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
 def _marked(wanted: tuple[bytes, ...], ours: set[int]) -> list[int]:
     found = []
     for name in os.listdir("/proc"):
@@ -66,8 +102,4 @@ def _daemon_above(pid: int) -> int:
     who = processes.identity(pid)
     if who is None or who.parent <= 1:
         return 0
-    try:
-        with open(f"/proc/{who.parent}/comm", encoding="utf-8", errors="replace") as file:
-            return who.parent if file.read().strip() in _DAEMONS else 0
-    except OSError:
-        return 0
+    return who.parent if _name(who.parent) in _DAEMONS else 0

@@ -105,6 +105,18 @@ def diagnosis(text: str) -> str:
     return sign.means.format(*(group.strip(" .") for group in groups), "")
 
 
+def of_silence(launcher: str) -> str:
+    """What it means that this launcher runs, has begun no rank, and has said nothing known about it; "" for no launcher."""
+    if launcher == "srun":
+        return (
+            "srun waits for Slurm to start the step: most often other steps of the job hold the cores, memory or GPUs that it "
+            "needs on its nodes. `squeue -s` shows them; what is not meant to hold any is started with --overlap --mem=0"
+        )
+    if launcher:
+        return f"{launcher} has begun no rank yet: most often because another node does not answer it"
+    return ""
+
+
 def tells_of_a_node(text: str) -> bool:
     """Whether these words, or what `diagnosis` made of them, say that a node failed."""
     return any(sign.node and (re.search(sign.pattern, text) or _is_meant(sign, text)) for sign in _SIGNS)
