@@ -329,6 +329,15 @@ def test_a_lost_host_is_started_again_a_bounded_number_of_times(rig):
         assert not it.told.failures
 
 
+def test_what_is_left_of_a_lost_runner_ends_before_another_one_is_started(rig):
+    with Started(rig, host("one")) as it:
+        it.has_joined("one")
+        it.source.lost("one")
+        until(lambda: rig.exists("one.over"))
+        until(lambda: rig.text("ssh.log").count("-- one") == 2)
+        assert not it.told.failures
+
+
 def test_a_host_that_is_lost_and_cannot_be_reached_any_more_is_tried_a_few_times_and_told(rig):
     with Started(rig, host("gone")) as it:
         it.has_joined("gone")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import pty
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -170,6 +172,44 @@ def test_a_whole_run_elsewhere_ends_with_the_command_here(tidy_cluster, shared_p
         assert process.returncode == (3 if number == signal.SIGINT else -9)
         assert wait_until(lambda: not our_runners(tidy_cluster, ["c1"]), 20)
         tidy_cluster.ssh("c1", "rm -rf cantle")
+
+
+def test_ctrl_c_in_a_terminal_reaches_a_run_elsewhere(tidy_cluster, shared_path):
+    file = study(shared_path, "sleep 300", 1)
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cantle", "run", file, "-r", "c1", "-j", "1"],
+        cwd=shared_path,
+        env=tidy_cluster.env,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    told = bytearray()
+    reading = threading.Thread(target=_read_all, args=(ours, told), daemon=True)
+    reading.start()
+    try:
+        assert wait_until(lambda: any("sleep 300" in words for words in tidy_cluster.guests("c1").values()), 60)
+        os.write(ours, b"\x03")
+        assert process.wait(60) == 3
+    finally:
+        process.kill()
+        process.wait()
+        reading.join(10)
+        os.close(ours)
+    assert b"signal SIGINT" in told and b"lies on c1 in" in told
+    assert wait_until(lambda: not our_runners(tidy_cluster, ["c1"]), 20)
+    tidy_cluster.ssh("c1", "rm -rf cantle")
+
+
+def _read_all(fd: int, told: bytearray) -> None:
+    try:
+        while data := os.read(fd, 4096):
+            told += data
+    except OSError:  # the terminal's other end is closed
+        pass
 
 
 def test_a_whole_run_elsewhere_uses_the_hosts_that_are_known_there(cluster, shared_path):

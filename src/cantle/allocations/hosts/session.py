@@ -17,8 +17,9 @@ from cantle.allocations.hosts.wording import End, Phase
 
 _KEPT = 8192
 """So many bytes of what it says last are kept."""
-_PHASES: tuple[Phase, ...] = ("connecting", "setting up", "joining", "joined", "refused")
+_PHASES: tuple[Phase, ...] = ("connecting", "setting up", "joining", "joined", "refused", "leaving")
 _ONCE_MORE_S = 1.0
+_LEAVE_S = 5.0
 
 
 class Session:
@@ -36,7 +37,7 @@ class Session:
         selector: selectors.BaseSelector,
     ) -> None:
         self._selector = selector
-        self._patience_s = (*patience_s, math.inf, math.inf)
+        self._patience_s = (*patience_s, math.inf, math.inf, _LEAVE_S)
         self._parts = deque(parts)
         self._pieces: deque[memoryview] = deque()
         self._said = bytearray()
@@ -112,7 +113,8 @@ class Session:
         return End(self.phase, status, said, self._markers, self._step, patience_s)
 
     def hang_up(self) -> None:
-        """Close its input: a runner ends."""
+        """Close its input: a runner ends, and soon the process."""
+        self._enter("leaving")
         self._let_go(self._in)
         if self._process.stdin:
             self._process.stdin.close()

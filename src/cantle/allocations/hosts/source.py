@@ -146,9 +146,14 @@ class HostsSource:
     ) -> None:
         connecting = sum(session.phase == "connecting" for session in sessions)
         now = monotonic()
+        again = any(tried.again for tried in waiting)
+        held = {tried.host.name: session for session, tried in sessions.items()} if again else {}
         for _ in range(len(waiting)):
             tried = waiting.popleft()
-            if connecting >= AT_ONCE or tried.at > now:
+            before = held.get(tried.host.name)
+            if before is not None and before.phase == "joined":  # its runner was lost, but perhaps only to us
+                before.hang_up()
+            if before is not None or connecting >= AT_ONCE or tried.at > now:
                 waiting.append(tried)
                 continue
             try:
@@ -172,7 +177,7 @@ class HostsSource:
     def _end(self, tried: _Try, end: wording.End) -> _Try | None:
         """A session is over. Another try, if that may help; otherwise it is told, unless the conductor knows."""
         assert self._report is not None
-        if end.phase in ("joined", "refused"):
+        if end.phase in ("joined", "refused", "leaving"):
             return None
         may_pass = wording.is_passing(end) or (tried.again and end.phase == "connecting")
         if may_pass and tried.number < len(self._again_s) and not self._closing:

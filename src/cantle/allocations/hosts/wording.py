@@ -8,7 +8,7 @@ from typing import Literal
 from cantle.allocations.hosts import setting_up
 from cantle.allocations.hosts.host import Host
 
-Phase = Literal["connecting", "setting up", "joining", "joined", "refused"]
+Phase = Literal["connecting", "setting up", "joining", "joined", "refused", "leaving"]
 
 _NOISE = re.compile(
     r"Warning: Permanently added|\*\* |@@@|Pseudo-terminal will not be|Authorized uses only|setlocale|Connection to .* closed\."
