@@ -162,6 +162,20 @@ def test_a_host_whose_power_goes_costs_its_attempts_and_no_more(cluster, shared_
         assert len(output(shared_path)) == 4
 
 
+def test_the_only_host_is_cut_off_and_comes_back_and_the_run_goes_on_there(tidy_cluster, shared_path):
+    file = study(shared_path, "touch $(WORKSPACE)/../../begun; sleep 8; hostname", 2)
+    with begun(tidy_cluster, shared_path, "run", file, "-o", "out", "-j", "c1:2", "--silence", "4") as process:
+        assert wait_until(lambda: (shared_path / "out" / "begun").exists(), 60)
+        tidy_cluster.kill("c1", "net")
+        time.sleep(7)  # longer than the silence that makes it lost
+        tidy_cluster.heal("c1")
+        told, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, told
+    assert "a node is lost: c1" in told
+    assert output(shared_path)[-2:] == ["c1", "c1"]
+    assert wait_until(lambda: not our_runners(tidy_cluster, ["c1"]), 30)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_whole_run_elsewhere_ends_with_the_command_here(tidy_cluster, shared_path, number):
     file = study(shared_path, "sleep 300", 1)
