@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from cluster import Cluster
@@ -33,22 +34,25 @@ class Ordeal:
     `places` are the words after -j. `pause`: each task takes so many more seconds.
     """
 
+    job = ""
+    """Slurm's number of the job in which it runs, if it does."""
+
     def __init__(
         self, cluster: Cluster, place: Path, places: Iterable[str], tasks: int, *options: str, pause: float = 0
     ) -> None:
         self.cluster = cluster
+        self.conductor: subprocess.Popen[bytes] | None = None
         self.place = place
+        self.tasks = tasks
         self.layout = Layout(place / "out")
         self.told = place / "told"
-        (place / "work.sh").write_text(
-            WORK.replace("{task}", "$1").replace("{place}", str(place)).replace("{pause}", str(pause))
-        )
-        self._begin(
-            "map", f"sh {place}/work.sh {{}}", "--range", f"0-{tasks - 1}", "-o", "out", "-j", *places, *options
-        )
-        self.tasks = tasks
+        work = WORK.replace("{task}", "$1").replace("{place}", str(place)).replace("{pause}", str(pause))
+        (place / "work.sh").write_text(work)
+        values = ["--range", f"0-{tasks - 1}"]
+        self._begin("map", f"sh {place}/work.sh {{}}", *values, "-o", "out", "-j", *places, *options)
 
     def _begin(self, *words: str) -> None:
+        """Run Cantle with these words, on this machine."""
         with self.told.open("a") as told:
             self.conductor = subprocess.Popen(
                 [*CANTLE, *words],
@@ -130,6 +134,7 @@ class Ordeal:
 
     def ends(self, code: int = 0, seconds: float = 60) -> str:
         """Wait for the end. What it told."""
+        assert self.conductor is not None
         try:
             status = self.conductor.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -150,7 +155,7 @@ class Ordeal:
 
     def nothing_is_left(self) -> None:
         """No process of the run is left on any node that runs, and none here."""
-        for node in filter(self.cluster.alive, self.cluster.nodes):
+        for node in self.cluster.others(self.job):
             self.until(lambda node=node: not self.left_on(node), 15, lambda node=node: self.left_on(node))
         self.until(lambda: not self.left_here(), 15, self.left_here)
 
@@ -172,18 +177,56 @@ class Ordeal:
     def close(self) -> None:
         """Whatever happened: it ends."""
         self.go()
-        if self.conductor.poll() is None:
+        if self.conductor is not None:
             self.conductor.kill()
-        self.conductor.wait()
+            self.conductor.wait()
+
+
+class JobOrdeal(Ordeal):
+    """The same in a job of Slurm's, on these nodes, of which the first conducts; `sbatch` are further options of it.
+
+    Two cores of each node serve.
+    """
+
+    def __init__(
+        self, cluster: Cluster, place: Path, nodes: Iterable[str], tasks: int, *options: str, sbatch: Iterable[str] = ()
+    ) -> None:
+        self._sbatch = ["--parsable", f"--nodelist={','.join(nodes)}", "--ntasks-per-node=2", "--no-kill", *sbatch]
+        super().__init__(cluster, place, ("2", "*:2"), tasks, *options)
+
+    def _begin(self, *words: str) -> None:
+        """Run Cantle with these words, in a job.
+
+        Without a shell around it, which would die of the job's first signal, and Slurm kill at once all that it leaves.
+        """
+        if self.job:  # it is over, and what goes on does so here
+            super()._begin(*words)
+            return
+        script = f"#!/bin/bash\nexec {shlex.join([*CANTLE, *words])}\n"
+        where = [f"--chdir={self.place}", f"--output={self.told}", "--open-mode=append"]
+        self.job = self.cluster.slurm(["sbatch", *self._sbatch, *where], text=script).stdout.strip()
+
+    def over(self) -> bool:
+        """Whether Slurm has nothing more to do with it."""
+        return self.cluster.job_state(self.job) not in ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING")
+
+    def ends(self, code: int = 0, seconds: float = 60) -> str:
+        if self.conductor is not None:
+            return super().ends(code, seconds)
+        self.until(self.over, seconds)
+        told = self.cluster.slurm(["scontrol", "show", "job", self.job]).stdout
+        assert f" ExitCode={code}:0" in told, told + self.told.read_text()
+        return self.told.read_text()
+
+    def close(self) -> None:
+        super().close()
+        self.cluster.slurm(["scancel", self.job], check=False)
 
 
 @contextmanager
 def ordeal(
     cluster: Cluster, place: Path, places: Iterable[str], tasks: int, *options: str, pause: float = 0
 ) -> Iterator[Ordeal]:
-    """The same, which ends with the test."""
-    run = Ordeal(cluster, place, places, tasks, *options, pause=pause)
-    try:
+    """A run by ssh that ends with the test."""
+    with closing(Ordeal(cluster, place, places, tasks, *options, pause=pause)) as run:
         yield run
-    finally:
-        run.close()

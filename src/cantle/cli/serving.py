@@ -104,6 +104,9 @@ def _join(asked: Namespace, letter: Letter, node: Node, notes: tuple[str, ...], 
 
     become_subreaper()  # should the runner be killed, its tasks become our children and can be ended
     channel = fork_runner()  # before anything large is loaded, and before there are threads
+    from cantle.engines.remains import end_orphans
+
+    end_orphans(letter.directory)  # this may be the second runner here, after one that was killed
     from cantle.allocations.fleet.member import Member, report_to_stderr
 
     try:

@@ -1,18 +1,20 @@
 """What did a conductor that is dead leave: runners that still end their tasks, results that nobody wrote down, processes?"""
 
 # Paths stay text: pathlib costs start-up time, and an object per path.
-# ruff: noqa: PTH108, PTH208
+# ruff: noqa: PTH108, PTH115, PTH208
 
 from __future__ import annotations
 
 import os
 import signal
 import time
+from collections.abc import Callable
 
 from cantle.engines.process import as_event
 from cantle.engines.verdict import Result, joined
 from cantle.errors import LockedError
 from cantle.model.records import TaskEnded
+from cantle.runner import processes
 from cantle.runner.messages import RUN
 from cantle.runner.spool import read_spool
 
@@ -48,17 +50,38 @@ def end_strays(directory: str, timeout_s: float = 5.0) -> int:
 
     There is something only when a runner was killed together with its conductor. For the holder of the run's lock.
     """
-    from cantle.runner import processes
-
     mark = (os.fsencode(os.path.abspath(directory)),)  # noqa: PTH100
+    return _end(lambda pid: processes.variables(pid, RUN) == mark, timeout_s)
+
+
+def end_orphans(directory: str, timeout_s: float = 5.0) -> int:
+    """KILL the tasks that dead runners of a run that goes on left here, and wait until they are gone. Returns how many.
+
+    There is something only when a runner was killed together with the process that carries its bytes. Runners count by
+    their numbers, so what lives in another namespace of numbers is left alone.
+    """
+    own = os.readlink("/proc/self/ns/pid")
+    mark = os.fsencode(os.path.abspath(directory))  # noqa: PTH100
+
+    def is_orphan(pid: int) -> bool:
+        run, runner = processes.variables(pid, RUN, b"CANTLE_RUNNER") or (b"", b"")
+        if run != mark or not runner.isdigit() or os.path.exists(f"/proc/{int(runner)}"):  # noqa: PTH110
+            return False
+        try:
+            return os.readlink(f"/proc/{pid}/ns/pid") == own
+        except OSError:
+            return False
+
+    return _end(is_orphan, timeout_s)
+
+
+def _end(is_one: Callable[[int], bool], timeout_s: float) -> int:
     ours = {os.getpid(), *processes.ancestors()}
     found: set[int] = set()
     stop = time.monotonic() + timeout_s
     while time.monotonic() < stop:
         left = [
-            pid
-            for name in os.listdir("/proc")
-            if name.isdigit() and (pid := int(name)) not in ours and processes.variables(pid, RUN) == mark
+            pid for name in os.listdir("/proc") if name.isdigit() and (pid := int(name)) not in ours and is_one(pid)
         ]
         if not left:
             break

@@ -6,7 +6,7 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from . import access
@@ -58,7 +58,7 @@ class Cluster:
             "SLURM_CONF": str(settings.state / "etc" / "slurm.conf"),
         }
         self._slurm = Slurm(settings, self._service_env)
-        self._kept_jobs: set[str] = set()
+        self._kept_jobs: dict[str, frozenset[str]] = {}
 
     # Up and down
 
@@ -153,7 +153,9 @@ class Cluster:
         """The environment of a user of this cluster: its Slurm and its ssh are found, and no other job is around."""
         own = {name: text for name, text in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_", "SRUN_"))}
         path = f"{self.settings.state / 'bin'}:{own.get('PATH', '')}:{_PATH}"
-        return {**own, "PATH": path, "SLURM_CONF": self._service_env["SLURM_CONF"]}
+        # OpenMPI under srun: its shared memory and PMIx's own connections fail in some of a hundred starts on these nodes.
+        mpi = {"OMPI_MCA_btl": "self,tcp", "SLURM_PMIX_DIRECT_CONN": "false"}
+        return {**mpi, **own, "PATH": path, "SLURM_CONF": self._service_env["SLURM_CONF"]}
 
     def address(self, node: str) -> str:
         """Its IPv4 address."""
@@ -218,9 +220,18 @@ class Cluster:
         """What Slurm thinks of each node: idle, alloc, down*, ..."""
         return self._slurm.states()
 
-    def keep_job(self, job: str) -> None:
-        """`mend` shall not cancel this one."""
-        self._kept_jobs.add(job)
+    def keep_job(self, job: str, nodes: Iterable[str]) -> None:
+        """`mend` shall not cancel this one, and leaves its nodes alone; it is some other test's."""
+        self._kept_jobs[job] = frozenset(nodes)
+
+    def others(self, job: str = "") -> list[str]:
+        """Nodes that run and are not kept for another job than this one."""
+        kept = (nodes for other, nodes in self._kept_jobs.items() if other != job)
+        return sorted(filter(self.alive, set(self.nodes).difference(*kept)), key=index)
+
+    def release_job(self, job: str) -> None:
+        """From now on it is a job like others."""
+        self._kept_jobs.pop(job, None)
 
     def guests(self, node: str) -> dict[int, str]:
         """Processes in a node that are no part of it, as this machine counts, and their command lines."""
@@ -319,7 +330,7 @@ class Cluster:
         self._cancel_jobs()
         ended = []
         states = self._slurm.states()
-        for name in self.nodes:
+        for name in sorted(set(self.nodes).difference(*self._kept_jobs.values()), key=index):
             one = self._node(name)
             one.unshape()
             if not one.alive or one.frozen or not self._plugged(name) or not _works(states.get(name, "")):
@@ -337,7 +348,7 @@ class Cluster:
         return Path(f"/sys/class/net/{self.settings.link(name)}/master").exists()
 
     def _cancel_jobs(self) -> None:
-        jobs = set(self.slurm(["squeue", "-h", "-o", "%i"]).stdout.split()) - self._kept_jobs
+        jobs = set(self.slurm(["squeue", "-h", "-o", "%i"]).stdout.split()) - self._kept_jobs.keys()
         if jobs:
             self.slurm(["scancel", *jobs], check=False)
             mine = ",".join(sorted(jobs))
