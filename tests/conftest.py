@@ -16,10 +16,13 @@ settings.register_profile("here", deadline=None, suppress_health_check=[HealthCh
 settings.load_profile("here")
 
 
+_AROUND = ("CANTLE_", "SLURM_", "PBS_", "LSB_", "FLUX_", "OMPI_", "PMI_", "PMIX_", "PE_HOSTFILE")
+
+
 @pytest.fixture(autouse=True)
-def _no_cantle_around(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests that run within a task of Cantle's must not take its environment for their own."""
-    for name in [name for name in os.environ if name.startswith("CANTLE_")]:
+def _nothing_around(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that run within a task of Cantle's, or in a batch job, must not take its environment for their own."""
+    for name in [name for name in os.environ if name.startswith(_AROUND) and name != "SLURM_CONF"]:
         monkeypatch.delenv(name)
 
 

@@ -129,6 +129,8 @@ def test_limits_of_the_control_group_count_in_both_versions(
         ({"CUDA_VISIBLE_DEVICES": "GPU-1f, MIG-7"}, {}, ("GPU-1f", "MIG-7")),
         ({"ROCR_VISIBLE_DEVICES": "4,5", "HIP_VISIBLE_DEVICES": "0,1"}, {}, ("4", "5")),
         ({"ZE_AFFINITY_MASK": "0.0,0.1"}, {}, ("0.0", "0.1")),
+        ({"SLURM_JOB_GPUS": "1,3"}, {}, ("1", "3")),
+        ({"SLURM_JOB_GPUS": "1,3", "SLURM_STEP_GPUS": "3", "CUDA_VISIBLE_DEVICES": "0"}, {}, ("0",)),
         (
             {},
             {"dev__nvidia0": "", "dev__nvidia1": "", "dev__nvidiactl": "", "proc__driver__nvidia__gpus__a__x": ""},

@@ -128,6 +128,13 @@ def test_this_machine_alone_is_used_when_that_is_asked_for(top: Path) -> None:
     assert [(name, cores) for name, cores, _ in nodes(top)] == [(OWN, 2)]
 
 
+def test_a_run_within_a_task_has_what_the_task_has_and_not_the_whole_job(top: Path) -> None:
+    done = run(top, in_slurm(top, CANTLE_RUN="/somewhere"), "--cores", "2")
+    assert done.returncode == 0, done.stderr
+    assert not (top / "calls").exists()
+    assert len(nodes(top)) == 1
+
+
 def test_a_star_says_how_many_cores_of_each_node_and_a_number_how_many_here(top: Path) -> None:
     srun = top / "bin" / "srun"
     srun.write_text(srun.read_text().replace(" --cores 1", ""))

@@ -17,6 +17,8 @@ from cantle.model.resources import count
 
 _GPU_LISTS = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 """In this order: on AMD the first of them filters before the others count."""
+_GRANTED = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
+"""What a batch system says where it leaves the vendor's variables alone."""
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -64,7 +66,7 @@ def look(root: str, environ: Mapping[str, str], affinity: Collection[int], physi
 
 
 def _gpus(root: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    for name in _GPU_LISTS:
+    for name in (*_GPU_LISTS, *_GRANTED):
         if name in environ:
             return _listed(environ[name])
     nvidia = sorted(int(name[6:]) for name in _names(f"{root}/dev") if name.startswith("nvidia") and name[6:].isdigit())

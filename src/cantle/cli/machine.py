@@ -187,8 +187,8 @@ JOBS = ("SLURM_JOB_ID", "SLURM_JOB_ID_HET_GROUP_0", "PBS_JOBID", "LSB_JOBID", "P
 
 def _surroundings(asked: Namespace) -> Around | None:
     """The batch job or the launch that we are part of."""
-    if asked.launch is None and not any(name in os.environ for name in JOBS):
-        return None
+    if asked.launch is None and ("CANTLE_RUN" in os.environ or not any(name in os.environ for name in JOBS)):
+        return None  # a run within a task of ours has what the task has, not the whole job
     from cantle.cli.inside import around
 
     return around(asked)
