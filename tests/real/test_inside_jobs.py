@@ -274,6 +274,13 @@ def test_copies_with_different_words_are_no_one_run(top: Path) -> None:
     assert "--this-machine" in other[2]
 
 
+def test_copies_of_a_pilot_stay_in_the_foreground(top: Path) -> None:
+    env = {**clean(), "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}
+    done = subprocess.run([*CANTLE, "up", "pilot"], cwd=top, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "give --foreground" in done.stderr
+
+
 def test_only_the_first_copy_writes_the_scripts_of_a_dry_run(top: Path) -> None:
     first, other = ends(copies(top, 2, 2, "--dry"))
     assert "scripts written" in first[1]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from cantle.allocations.launched.copies import Copy, copy_of
-from cantle.cli.command import USAGE_ERROR
+from cantle.cli.command import USAGE_ERROR, wrong
 from cantle.cli.machine import say
 
 if TYPE_CHECKING:
@@ -41,6 +41,10 @@ def play(command: Command, words: Sequence[str], asked: Namespace) -> int:
         return command.run(asked)
     if any(getattr(asked, name, False) for name in ("dry", "no", "pilot", "remote")):
         return command.run(asked) if copy.rank == 0 else 0  # nothing that needs more than one
+    if not getattr(asked, "foreground", True):
+        if copy.rank:
+            return 0
+        raise wrong(f"a pilot that leaves for the background is ended with its {copy.launcher}: give --foreground")
     meeting = _meeting(copy, words, asked)
     if copy.rank:
         return _follow(copy, meeting, words, asked)
