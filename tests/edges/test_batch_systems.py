@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
+from itertools import count
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from cantle.allocations.submission.base import BatchSystem, call, environment
 from cantle.allocations.submission.choosing import system_here
@@ -16,11 +18,15 @@ from cantle.allocations.submission.pbs import Pbs
 from cantle.allocations.submission.slurm import Slurm
 from cantle.allocations.submission.wanted import JobWanted, Offer, Stage, Standing
 from cantle.errors import MachineError, RequestError
+from cantle.testing import check_batch_system
 
 JOB = JobWanted(
     name="sim", script="/run/1.sh", output="/run/logs/job-1.out", directory="/home/u", nodes=4, walltime_s=5430,
     queue="debug", account="abc", extra=("--mail=me",),
 )  # fmt: skip
+
+NOTHING = JobWanted(name="", script="", output="", directory="")
+NUMBERS = count()
 
 
 class Client:
@@ -293,6 +299,54 @@ def test_a_client_that_hangs_is_not_waited_for_for_ever(path: Path, monkeypatch:
     (path / "squeue").chmod(0o755)
     assert call(["squeue"]).code == 124
     assert Slurm().look("17").stage is Stage.UNKNOWN
+
+
+@pytest.mark.parametrize("system", [Slurm(), Pbs(), Lsf(), Flux()], ids=lambda system: system.name)
+def test_ours_keep_the_promises_of_their_seam(system: BatchSystem) -> None:
+    check_batch_system(system)
+
+
+class Forgetful(Slurm):
+    """Leaves out one thing."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def words(self, job: JobWanted, after: str = "") -> list[str]:
+        if self._what == "after":
+            return super().words(job)
+        if self._what == "words":
+            return [*super().words(job, after), str(next(NUMBERS))]
+        return super().words(replace(job, **{self._what: getattr(NOTHING, self._what)}), after)
+
+
+class Reckless(Slurm):
+    """Takes silence for an answer."""
+
+    def look(self, ident: str) -> Standing:
+        return Standing(Stage.OVER)
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ("queue", "queue is asked for, and neither said nor refused"),
+        ("gpus", "gpus is asked for, and neither said nor refused"),
+        ("extra", "extra is asked for, and neither said nor refused"),
+        ("walltime_s", "minutes of walltime change nothing"),
+        ("output", "the job's output"),
+        ("after", "the job that is to be over before"),
+        ("words", "gets other words when it is asked again"),
+    ],
+)
+def test_a_batch_system_that_leaves_something_out_is_found(what: str, told: str) -> None:
+    with pytest.raises(AssertionError, match=told):
+        check_batch_system(Forgetful(what))
+
+
+def test_a_batch_system_that_takes_silence_for_an_answer_is_found() -> None:
+    with pytest.raises(AssertionError, match="nobody can be asked about a job, and it is said to be over"):
+        check_batch_system(Reckless())
 
 
 def test_the_batch_system_is_the_one_that_is_here(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,5 +11,14 @@ from cantle.testing.engines import Rig, check_allocation, check_engine
 from cantle.testing.launchers import check_launcher
 from cantle.testing.packers import check_packer
 from cantle.testing.readers import check_reader
+from cantle.testing.submission import check_batch_system
 
-__all__ = ["Rig", "check_allocation", "check_engine", "check_launcher", "check_packer", "check_reader"]
+__all__ = [
+    "Rig",
+    "check_allocation",
+    "check_batch_system",
+    "check_engine",
+    "check_launcher",
+    "check_packer",
+    "check_reader",
+]
