@@ -128,6 +128,7 @@ def test_srun_gets_memory_gpus_and_the_users_words():
     words = Srun().prefix(layout, around, "/r/s").words
     assert (option(words, "--mem"), option(words, "--gpus-per-task"), option(words, "--mpi")) == ("500", "1", "pmix")
     assert words[-1] == "--label"
+    assert words[:3] == ("env", "-u", "CUDA_VISIBLE_DEVICES")  # which the runner has set to those of the first node
     layout = table("0-1", gpus="0-1").whole(2)
     assert "--gres=gpu:2" in Srun().prefix(layout, JOB, "/r/s").words
 

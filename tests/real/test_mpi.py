@@ -57,7 +57,7 @@ def over_ssh(cluster: Cluster, place: Path, file: str, *words: str) -> subproces
 
 
 def in_a_job(
-    cluster: Cluster, place: Path, file: str, nodes: int, before: str = ""
+    cluster: Cluster, place: Path, file: str, nodes: int, before: str = "", gpus: int = 0
 ) -> subprocess.CompletedProcess[str]:
     """The run inside a job on so many whole nodes, waited for; its output is that of the script."""
     script = (
@@ -65,6 +65,7 @@ def in_a_job(
         f"{sys.executable} -m cantle run {file} -o out 2>&1\n"
     )
     options = [f"-N{nodes}", "--exclusive", "-t3", "--no-kill", "-o", str(place / "job.out"), "--parsable"]
+    options += [f"--gres=gpu:{gpus}"] if gpus else []
     job = cluster.slurm(["sbatch", *options], text=script).stdout.strip()
     assert wait_until(lambda: cluster.job_state(job) in ("COMPLETED", "FAILED", "TIMEOUT", "NODE_FAIL"), 150, 0.2)
     code = 0 if cluster.job_state(job) == "COMPLETED" else 1
@@ -127,6 +128,17 @@ def test_steps_of_srun_side_by_side_on_the_same_nodes_do_not_wait_for_each_other
     file = study(shared_path, step("a", 2, 2, cmd), step("b", 2, 2, cmd))
     done = in_a_job(tidy_cluster, shared_path, file, 2)
     assert done.returncode == 0, done.stdout
+
+
+def test_each_rank_under_srun_sees_a_gpu_of_its_own_O19(tidy_cluster, shared_path):
+    says = "$(LAUNCHER) sh -c 'echo $(hostname) $CUDA_VISIBLE_DEVICES'"
+    file = study(shared_path, step("g", 2, 4, says).replace("procs:", "gpus per task: 1\n      procs:"))
+    done = in_a_job(tidy_cluster, shared_path, file, 2, gpus=2)
+    assert done.returncode == 0, done.stdout
+    (out,) = (shared_path / "out" / "g").glob("*.out")
+    seen = [line.split() for line in out.read_text().splitlines()]
+    assert sorted(seen) == sorted([node, gpu] for node in {node for node, _ in seen} for gpu in "01")
+    assert len(seen) == 4
 
 
 def a_launch_runs(place: Path, name: str) -> bool:

@@ -71,7 +71,7 @@ class _Gang:
         self.lost = False
         self.told = False
         self.spreads = False
-        """It starts its ranks by a program that is not ours."""
+        """It starts processes where its runner does not see them, by a program that is not ours."""
         self.base = 0
         self.sweeping: set[int] | None = None
         """Nodes whose runners were told to end what is left of it, and have not answered yet."""
@@ -136,7 +136,7 @@ class Gangs:
             each = replace(command, env=env)
             starts = [(place.node, Start(key, each, place.cores, place.gpus, walltime_s, memory_mib))]
             gang = _Gang(launch, {key: (place.node, 0)}, 0, 0.0)
-            gang.spreads = True
+            gang.spreads = command.launches or len({node.machine or node.name for node in nodes}) > 1
             gang.base = command.base
         else:
             if streams.count > MOST_STREAMS:

@@ -148,8 +148,8 @@ class Command(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     `files` (absolute path to text) are written before it begins, on the node where it does. `ranks` above 1: it runs so many
     times, all at once, with `cores_each` each, over all of its nodes. `launches`: it starts processes on other nodes, by a
-    program that is not ours; what that program says on stderr is looked at while it runs. `stage`: what is brought there and
-    back.
+    program that is not ours; what that program says on stderr is looked at while it runs. `launches_here`: each of its
+    launches has ranks on the node where it begins. `stage`: what is brought there and back.
     """
 
     argv: tuple[str, ...] = ()

@@ -11,6 +11,7 @@ from cantle.engines.launchers.stale import as_partition, scrubbed
 
 _PLUGINS = {"openmpi": "pmix", "mpich": "pmi2", "intelmpi": "pmi2", "none": "none"}
 """By which of Slurm's plug-ins ranks of these find each other."""
+_GPU_LISTS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 
 
 class Srun:
@@ -24,6 +25,7 @@ class Srun:
         names = [short(host.name) for host in layout.hosts]
         words: list[str] = ["srun"]
         files = {}
+        changes: list[str] = []
         if around.job:
             words.append(f"--jobid={around.job}")
         words += [f"--nodes={len(names)}", f"--ntasks={layout.ranks}"]
@@ -32,12 +34,15 @@ class Srun:
         else:
             path = f"{stem}.hosts"
             files[path] = "".join(f"{name}\n" * host.ranks for name, host in zip(names, layout.hosts, strict=True))
-            words = ["env", f"SLURM_HOSTFILE={path}", *words, "--distribution=arbitrary"]
+            words.append("--distribution=arbitrary")
+            changes.append(f"SLURM_HOSTFILE={path}")
         words += [f"--cpus-per-task={layout.cores_each}", "--exact", f"--mem={layout.memory_mib}"]
         if layout.gpus and layout.gpus_each:
             words.append(f"--gpus-per-task={layout.gpus_each}")
         else:
             words.append(f"--gres=gpu:{layout.gpus}" if layout.gpus else "--gres=none")
+        if layout.gpus:  # Slurm tells each rank of its own; ours are those of the first node alone
+            changes = [*(word for name in _GPU_LISTS for word in ("-u", name)), *changes]
         words += ["--export=ALL", "--kill-on-bad-exit=1", "--no-kill=off"]
         if _beside_a_step(around):
             words += ["--overlap", _binding(layout)]
@@ -48,7 +53,8 @@ class Srun:
             **scrubbed(around.environ),
             **as_partition(names, [host.ranks for host in layout.hosts]),
         }
-        return Prefix((*words, *around.extra), files, env)
+        before = ("env", *changes) if changes else ()
+        return Prefix((*before, *words, *around.extra), files, env)
 
 
 def short(name: str) -> str:
