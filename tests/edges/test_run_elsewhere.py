@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from hosts_rig import SSH, Rig, until
 
+from cantle.cli.elsewhere import arguments
+
 STUDY = """\
 description: {name: s, description: d}
 env:
@@ -114,6 +116,20 @@ def test_a_run_elsewhere_is_stopped_with_the_one_here(rig, number):
     assert process.returncode == (3 if number != signal.SIGKILL else -9)
     until(lambda: "StopAsked" in "".join(path.read_text() for path in folder.glob("out/**/journal*")))
     until(lambda: not subprocess.run(["pgrep", "-f", str(folder)], capture_output=True, check=False).stdout)
+
+
+@pytest.mark.parametrize(
+    ("words", "there"),
+    [
+        ("run s.yaml -r far -j 4 mate:2", "run s.yaml -j 4 mate:2"),
+        ("run s.yaml -r 3 --remote far --hosts h.yml", "run s.yaml -r 3"),
+        ("run s.yaml -r3 --remote=far --hosts=h.yml -q", "run s.yaml -r3 -q"),
+        ("run s.yaml -r10.0.0.7 --rlimit 2", "run s.yaml --rlimit 2"),
+        ("run /etc/hosts --slices=/etc/hosts -o /etc", "run ../hosts --slices=../hosts -o /etc"),
+    ],
+)
+def test_the_words_over_there_are_those_here_but_for_the_way(words, there):
+    assert " ".join(arguments(words.split(), Path("/etc/ssh"))) == there
 
 
 def test_one_host_without_a_number_is_what_r_takes(rig):

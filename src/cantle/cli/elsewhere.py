@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from cantle.allocations.hosts.host import Host
 
 SSH = ("ssh",)
-_OWN_WITH_VALUE = ("-r", "--remote", "--hosts")
 _SSH_FAILED = 255
 
 
@@ -39,7 +38,7 @@ def run_there(asked: Namespace, words: Sequence[str]) -> int:
     inside = here.relative_to(top)
     # Tasks begin with an environment of over there; of ours only what finds this very Cantle, if it is there as well.
     environ = {name: value for name, value in os.environb.items() if name == b"PYTHONPATH"}
-    begin = errand.beginning(host, str(inside), _arguments(words, here), environ, sys.executable)
+    begin = errand.beginning(host, str(inside), arguments(words, here), environ, sys.executable)
     named: list[tuple[Path | bytes | None, str]] = [(begin, errand.BEGIN), (None, str(inside))]
     named += [(path, str(path.relative_to(top))) for path in dict.fromkeys(files)]
     folder = errand.put(host, f"{asked.study_file.stem}_{stamp()}-{os.getpid()}", archive_of(named), SSH)
@@ -73,16 +72,19 @@ def _files_of(asked: Namespace) -> list[Path]:
     return [file for file in files if file is not None and file.is_file()]
 
 
-def _arguments(words: Sequence[str], here: Path) -> list[str]:
+def arguments(words: Sequence[str], here: Path) -> list[str]:
     """The command line for over there: without what leads there, and with paths that are valid there."""
     kept: list[str] = []
-    skip = False
-    for word in words:
-        if skip:
-            skip = False
-        elif word in _OWN_WITH_VALUE:
-            skip = True
-        elif not word.startswith(("--remote=", "--hosts=")) and not (word[:2] == "-r" and word[2:3].isalpha()):
+    left = iter(words)
+    for word in left:
+        if word in ("--remote", "--hosts"):
+            next(left, "")
+        elif word == "-r":  # Maestro's number of restarts goes along
+            value = next(left, "")
+            kept += [word, value] if value.isdigit() else []
+        elif word.startswith("-r") and not word[2:].isdigit():
+            pass
+        elif not word.startswith(("--remote=", "--hosts=")):
             kept.append(_there(word, here))
     return kept
 
