@@ -153,6 +153,14 @@ def test_a_node_that_waits_is_used_again_when_the_same_fails_elsewhere_as_well()
     assert story.on(2) is not None
 
 
+def test_without_a_word_of_how_others_do_no_node_is_taken_out_for_failures_that_took_a_while() -> None:
+    story = Fleet(100, 3)
+    story.decides()
+    for _ in range(40):
+        story.ends(2, "failed", 5.0)
+    assert story.drains == []
+
+
 def test_the_last_node_is_never_taken_out() -> None:
     story = Fleet(60, 2)
     story.decides()

@@ -8,6 +8,7 @@ from cantle.model.records import (
     Launch,
     NodeDrainAsked,
     NodeResumeAsked,
+    PartitionAsked,
     PartitionStarted,
 )
 from cantle.model.study import PartitionWish
@@ -100,8 +101,15 @@ def test_a_partition_begins_nothing_on_a_drained_node_and_gives_all_of_it_back_w
     assert story.launches() == ["after"]
 
 
-def test_a_partition_that_waits_for_nodes_takes_none_that_is_drained() -> None:
-    story = Story(job("t", partition="p"), partitions=(PartitionWish("p", 1),), on=nodes(2))
+def test_a_partition_that_waits_for_nodes_sets_its_eyes_on_none_that_is_drained() -> None:
+    story = Story(
+        job("busy", priority=1), job("t", "busy", partition="p"), partitions=(PartitionWish("p", 1),), on=nodes(2)
+    )
     drain(story, "n0")
+    assert story.launches() == ["busy"]
+    assert story.launch_of("busy").on[0].node == 1
+    story.happens(PartitionAsked(story.state.now, PartitionWish("q", 1), by="ann"))
+    story.decides()
+    story.end("busy")
     story.decides()
     assert story.state.partitions.all[0].nodes() == [1]

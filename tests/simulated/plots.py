@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from builders import CheckedState, Job, study_records
 from cantle.core.decide import Decider
+from cantle.core.lifetimes import needs_s
 from cantle.core.phases import OVER, Phase
 from cantle.core.queues import KNOWN_AFTER, LONGEST_LINE, MOMENT_S
 from cantle.core.state import State
@@ -151,6 +152,11 @@ class Witness(CheckedState):
         throttle = self.studies[0].limits.throttle
         assert not throttle or len(self.under_way) < throttle
         self._object_to_places(launch)
+        for place in launch.on:
+            assert place.node not in self.drained, "launched on a drained node"
+            if self.lifetimes is not None:  # what a moldable task gains from more nodes, whoever launches it knows
+                until = launch.time + needs_s(self, task, 0.0 if self.step_of(task).widths else None)
+                assert until <= self.lifetimes.leaves.get(place.node, until) + 1e-6, "foreseen to outlast its node"
 
     def _object_to_places(self, launch: Launch) -> None:
         needs = self.step_of(launch.task).needs
