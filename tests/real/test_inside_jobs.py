@@ -200,6 +200,40 @@ def test_a_run_that_ends_before_anybody_could_join_does_not_wait_for_that(top: P
     assert time.monotonic() - begun < 10
 
 
+def of_other_systems(top: Path, system: str) -> tuple[dict[str, str], str]:
+    """The environment of a job on this host and one called `other`, and the program that starts runners there."""
+    hosts = top / "hosts"
+    if system == "PBS":
+        hosts.write_text(f"{OWN}\nother\n")
+        return {"PBS_JOBID": "7.server", "PBS_NODEFILE": str(hosts)}, "pbs_tmrsh"
+    if system == "SGE":
+        hosts.write_text(f"{OWN} 1 all.q UNDEFINED\nother 1 all.q UNDEFINED\n")
+        return {"JOB_ID": "7", "SGE_TASK_ID": "undefined", "PE_HOSTFILE": str(hosts)}, "qrsh"
+    if system == "LSF":
+        return {"LSB_JOBID": "7", "LSB_MCPU_HOSTS": f"{OWN} 1 other 1"}, "blaunch"
+    return {"FLUX_URI": "local:///run/flux", "FLUX_ENCLOSING_ID": "f7"}, "flux"
+
+
+@pytest.mark.parametrize("system", ["PBS", "SGE", "LSF", "Flux"])
+def test_jobs_of_other_systems_get_their_runners_by_their_own_starters(top: Path, system: str) -> None:
+    variables, program = of_other_systems(top, system)
+    starter = top / "bin" / program
+    answers = {"getattr": f"{OWN},other", "timeleft": "600"} if system == "Flux" else {}
+    starter.write_text(
+        "#!/bin/bash\n"
+        + "".join(f'case "$*" in *{word}*) echo {answer}; exit;; esac\n' for word, answer in answers.items())
+        + SRUN.format(top=top, python=sys.executable).partition("\n")[2]
+    )
+    starter.chmod(0o755)
+    env = {**clean(), **variables, "PATH": f"{top}/bin:{os.environ['PATH']}"}
+    done = run(top, env, "--cores", "1")
+    assert done.returncode == 0, done.stderr
+    assert f"of {system}: 2 nodes" in done.stdout
+    assert len(nodes(top)) == 2
+    (call,) = (top / "calls").read_text().splitlines()
+    assert " -m cantle runner --connect " in call
+
+
 def until(so: Callable[[], object], seconds: float = 60.0) -> None:
     stop = time.monotonic() + seconds
     while not so():
