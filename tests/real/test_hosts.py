@@ -289,3 +289,16 @@ def test_what_is_not_staged_cannot_run_on_a_host_without_the_shared_files(cluste
     done = cantle(cluster, tmp_path, "run", study(tmp_path, "true", 1), "-o", "out", "-j", "c1:2")
     assert done.returncode == 2
     assert "does not see the run's directory, and nothing is said of what to `stage`" in done.stdout
+
+
+def test_a_pilot_holds_hosts_for_several_studies(tidy_cluster, shared_path):
+    file = study(shared_path, "MEET; hostname", 2)
+    up = cantle(tidy_cluster, shared_path, "up", "onhosts", "--dir", str(shared_path / "pilot"), "-j", "c[1-2]:1")
+    assert up.returncode == 0, up.stdout + up.stderr
+    try:
+        done = cantle(tidy_cluster, shared_path, "run", file, "--pilot", "onhosts", "-o", "out")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert Counter(output(shared_path)) == {"c1": 1, "c2": 1}
+    finally:
+        cantle(tidy_cluster, shared_path, "down", "onhosts")
+    assert wait_until(lambda: not our_runners(tidy_cluster, ["c1", "c2"]), 20)
