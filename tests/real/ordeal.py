@@ -24,6 +24,7 @@ WORK = """\
 echo "begin {task} $CANTLE_ATTEMPT $(hostname)" >>{place}/ledger
 until [ -e {place}/go ]; do sleep 0.1; done
 sleep {pause}
+{then}
 echo "end {task} $CANTLE_ATTEMPT $(hostname)" >>{place}/ledger
 """
 
@@ -31,14 +32,21 @@ echo "end {task} $CANTLE_ATTEMPT $(hostname)" >>{place}/ledger
 class Ordeal:
     """A run of `tasks` tasks, of which none ends before `go`, on nodes of the cluster by ssh. Its directory is shared.
 
-    `places` are the words after -j. `pause`: each task takes so many more seconds.
+    `places` are the words after -j. `pause`: each task takes so many more seconds. `then`: what it does last.
     """
 
     job = ""
     """Slurm's number of the job in which it runs, if it does."""
 
     def __init__(
-        self, cluster: Cluster, place: Path, places: Iterable[str], tasks: int, *options: str, pause: float = 0
+        self,
+        cluster: Cluster,
+        place: Path,
+        places: Iterable[str],
+        tasks: int,
+        *options: str,
+        pause: float = 0,
+        then: str = "",
     ) -> None:
         self.cluster = cluster
         self.conductor: subprocess.Popen[bytes] | None = None
@@ -47,7 +55,7 @@ class Ordeal:
         self.layout = Layout(place / "out")
         self.told = place / "told"
         work = WORK.replace("{task}", "$1").replace("{place}", str(place)).replace("{pause}", str(pause))
-        (place / "work.sh").write_text(work)
+        (place / "work.sh").write_text(work.replace("{then}", then))
         values = ["--range", f"0-{tasks - 1}"]
         self._begin("map", f"sh {place}/work.sh {{}}", *values, "-o", "out", "-j", *places, *options)
 
@@ -225,8 +233,8 @@ class JobOrdeal(Ordeal):
 
 @contextmanager
 def ordeal(
-    cluster: Cluster, place: Path, places: Iterable[str], tasks: int, *options: str, pause: float = 0
+    cluster: Cluster, place: Path, places: Iterable[str], tasks: int, *options: str, pause: float = 0, then: str = ""
 ) -> Iterator[Ordeal]:
     """A run by ssh that ends with the test."""
-    with closing(Ordeal(cluster, place, places, tasks, *options, pause=pause)) as run:
+    with closing(Ordeal(cluster, place, places, tasks, *options, pause=pause, then=then)) as run:
         yield run

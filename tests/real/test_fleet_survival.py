@@ -11,6 +11,8 @@ import pytest
 from cluster import Cluster
 from ordeal import Ordeal, ordeal
 
+from cantle.model.records import DrainNode
+
 NODES = ("c1:2", "c2:2", "c3:2")
 AT_ONCE = 6
 TASKS = 9
@@ -166,4 +168,35 @@ def test_hosts_that_cannot_be_reached_are_named_and_the_others_do_the_work(
         run.go()
         run.ends()
         run.nothing_was_lost_but(set())
+        run.nothing_is_left()
+
+
+def test_a_full_disk_keeps_its_node_out_and_the_others_do_the_work(tidy_cluster: Cluster, shared_path: Path) -> None:
+    """The disk on which the runner itself has to write."""
+    tidy_cluster.fill("c2")
+    (shared_path / "hosts.yml").write_text(f"c2: {{setup: ['export TMPDIR={tidy_cluster.disk}']}}\n")
+    with ordeal(tidy_cluster, shared_path, NODES, TASKS, "--hosts", "hosts.yml") as run:
+        run.until(lambda: "No space left on device" in run.told.read_text())
+        run.until_begun(4)
+        run.go()
+        assert "c2" in run.ends()
+        run.nothing_was_lost_but(set())
+        run.nothing_is_left()
+
+
+def test_a_disk_that_fills_costs_what_fails_there_and_the_node_is_left(
+    tidy_cluster: Cluster, shared_path: Path
+) -> None:
+    """The disk on which tasks write: theirs fail, as they do nowhere else, and are done elsewhere."""
+    write = f"head -c 9999 /dev/zero >{tidy_cluster.disk}/$$ || exit 1"
+    with ordeal(tidy_cluster, shared_path, NODES, 30, "--attempts", "2", pause=0.2, then=write) as run:
+        run.until_begun(AT_ONCE)
+        tidy_cluster.fill("c2")
+        run.go()
+        run.ends()
+        assert sorted(task for task, _ in run.ended("done")) == list(range(30))
+        failed = run.ended("failed")
+        assert failed
+        assert failed <= run.launched_on("c2")
+        assert any(isinstance(record, DrainNode) and run.nodes()[record.node] == "c2" for record in run.records())
         run.nothing_is_left()
