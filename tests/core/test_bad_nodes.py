@@ -211,6 +211,40 @@ def test_while_no_other_node_is_free_a_task_that_could_not_be_started_waits_and_
     assert story.launches() == ["a"]
 
 
+def test_a_task_that_failed_on_a_node_is_tried_again_on_another_when_the_like_of_it_succeed() -> None:
+    story = Fleet(60, 3, retries=1)
+    story.decides()
+    story.done(0, 1, times=3)
+    while not story.drains:
+        story.ends(2, "failed")
+    while any(story.on(index) is not None for index in (0, 1)):
+        story.done(*(index for index in (0, 1) if story.on(index) is not None))
+    assert set(story.phases().values()) == {"done"}
+    assert set(story.state.faults.values()) == {1}, (
+        "each of those that failed there was charged once, and done elsewhere"
+    )
+
+
+def test_while_no_other_node_is_free_a_task_that_failed_waits_and_says_why() -> None:
+    story = Story(*[job(name, retries=1) for name in "abc"], on=nodes(2))
+    story.decides()
+    story.end("b")
+    story.decides()
+    story.end("a", "failed")
+    assert story.launches() == []
+    assert explain(story.state, 0)[:2] == ["a is ready.", "It failed on n0, and is tried elsewhere."]
+    story.end("c")
+    assert story.launches() == ["a"]
+
+
+def test_a_task_that_failed_on_a_node_may_go_back_there_when_nothing_like_it_has_succeeded() -> None:
+    story = Story(job("a", retries=1), job("b", cores=2), on=nodes(2))
+    story.decides()
+    story.end("a", "failed")
+    assert story.launches() == ["a"]
+    assert explain(story.state, 0)[0] != "a is ready."
+
+
 @pytest.mark.parametrize("lost", [False, True])
 def test_what_can_be_started_nowhere_fails_after_three_nodes_and_never_hangs(lost: bool) -> None:
     story = Story(job("a"), on=nodes(4))

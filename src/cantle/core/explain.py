@@ -97,7 +97,8 @@ def _too_late(state: State, task: int) -> str:
     shunned = roomy & state.shunned.get(task, 0)
     if shunned:
         names = ", ".join(state.room.nodes[index].name for index in indexes(shunned)[:_MOST_NAMES])
-        return f"It could not be started on {names}, and is tried elsewhere."
+        what = "failed" if state.faults.get(task) else "could not be started"
+        return f"It {what} on {names}, and is tried elsewhere."
     lifetimes = state.lifetimes
     leaving = [index for index in indexes(roomy & barred) if lifetimes is not None and index in lifetimes.leaves]
     if lifetimes is None or not leaving:

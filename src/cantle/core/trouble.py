@@ -87,19 +87,23 @@ class Trouble(msgspec.Struct):
 
 
 def ended_badly(state: State, launch: Launch, ended: TaskEnded) -> bool:
-    """Note that an attempt failed or could not be started. Whether it is excused: then another node is to try it."""
+    """Note that an attempt failed or could not be started. Whether it is excused: then another node is to try it.
+
+    One that failed is charged. If it is tried again and others like it have succeeded, that is on another node as well: a node
+    that fails everything in a moment would otherwise use up all tries of the first few tasks before it is found out.
+    """
     if ended.everywhere:
         return False
     if state.trouble is None:
         state.trouble = Trouble()
-    task = ended.task
+    task, step = ended.task, state.tasks[ended.task].step
     began = ended.outcome != "unstartable"
-    state.trouble.went_wrong(launch, state.tasks[task].step, ended.time - state.launched_at[task], began)
-    if began:
+    state.trouble.went_wrong(launch, step, ended.time - state.launched_at[task], began)
+    if began and (state.faults.get(task, 0) >= state.steps[step].retries or not state.counts[step][Phase.DONE]):
         return False
     from cantle.core.nodes import may_start_elsewhere
 
-    return may_start_elsewhere(state, task, launch)
+    return may_start_elsewhere(state, task, launch) and not began
 
 
 def why_bad(state: State, trouble: Trouble, index: int) -> str:
