@@ -18,6 +18,9 @@ from cantle.allocations.batch.slurm import Slurm, in_a_step
 from cantle.allocations.batch.stale import cleaned
 from cantle.allocations.batch.systems import job_of
 from cantle.cli import submitting
+from cantle.cli.inside import around
+from cantle.cli.main import command_named
+from cantle.errors import MachineError
 
 SBATCH = {
     "SLURMD_NODENAME": "node1",
@@ -340,6 +343,33 @@ def test_flux_is_asked_for_the_hosts_of_the_innermost_instance() -> None:
     assert start.words == ("flux", "exec", "--rank=1,2", "--noinput", "run")
     assert Flux().seconds_left(job, environ, flux, 0.0) == 120.5
     assert Flux().seconds_left(job, environ, lambda _: "inf\n", 0.0) is None
+
+
+def test_without_the_packages_that_other_nodes_need_it_is_said_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    for name, value in SBATCH.items():
+        monkeypatch.setenv(name, value)
+    words = ["study.yaml"]
+    with pytest.raises(MachineError, match=r"cantle\[cluster\].*--this-machine"):
+        around(command_named("run").parser().parse_args(words))
+    alone = around(command_named("run").parser().parse_args([*words, "--this-machine"]))
+    assert alone is not None
+    assert alone.sources == []
+
+
+def test_the_machine_under_us_is_found_among_the_hosts_by_either_of_its_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {**SBATCH, "SLURMD_NODENAME": "fat07"}.items():
+        monkeypatch.setenv(name, value)
+    inside = around(command_named("run").parser().parse_args(["study.yaml"]))
+    assert inside is not None
+    assert inside.here
+    assert inside.name == "fat07"
+    assert inside.granted is not None
+    assert (inside.granted.cores, inside.granted.memory_mib) == (0, 3600)  # cores: what we may use says it better
+    monkeypatch.setenv("SLURMD_NODENAME", "elsewhere")
+    outside = around(command_named("run").parser().parse_args(["study.yaml"]))
+    assert outside is not None
+    assert not outside.here
 
 
 def test_an_environment_that_contradicts_itself_is_told_with_the_system(tmp_path: Path) -> None:

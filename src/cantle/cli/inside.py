@@ -58,7 +58,7 @@ class Around(NamedTuple):
 def around(asked: Namespace) -> Around | None:
     """What surrounds us, None when nothing does. Raises RequestError when the environment makes no sense."""
     environ = dict(os.environ)
-    found = None if asked.launch is not None and asked.this_machine else _job(environ)
+    found = _job(environ)
     if found is None and asked.launch is None:
         return None
     from cantle.allocations.batch.stale import cleaned
