@@ -335,6 +335,43 @@ def test_a_conductor_that_is_killed_without_a_next_job_is_told_and_a_new_job_goe
     assert len(queue.jobs()) == 2
 
 
+def test_a_run_that_began_here_goes_on_in_a_job_and_what_failed_gets_a_new_chance(
+    queue: Queue, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("file.yaml").write_text(HELLO.replace("echo hello", "cat $(SPECROOT)/input"))
+    (here := client("run", "file.yaml", "-o", "out")).communicate(timeout=60)
+    assert here.returncode == 2
+    Path("input").write_text("hello")
+    queue.hold()
+    assert cantle("orchestrate", "out", "--nodes", "2", "--detach") == 0
+    capsys.readouterr()
+    assert cantle("status", "out") == 0
+    assert "hello: queued" in capsys.readouterr().out
+    queue.hold(False)
+    assert cantle("orchestrate", "--attach", "out") == 0
+    (words,) = queue.submissions()
+    assert {"--nodes=2", "--time=5"} <= set(words)
+    assert ran() == {"again": 1}
+
+
+def test_a_job_that_was_to_go_on_with_a_failed_run_is_canceled_or_dies(
+    queue: Queue, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("bad.yaml").write_text(HELLO.replace("echo hello", "exit 9"))
+    assert cantle("orchestrate", "bad.yaml", "-o", "out", "-q") == 2
+    queue.hold()
+    assert cantle("orchestrate", "out", "--detach") == 0
+    assert cantle("cancel", "out", "-y") == 0
+    assert cantle("wait", "out") == 3
+    assert cantle("orchestrate", "--attach", "out", "-q") == 3
+    assert cantle("orchestrate", "out", "--detach") == 0
+    subprocess.run(["scancel", "19"], check=True)
+    capsys.readouterr()
+    assert cantle("orchestrate", "--attach", "out", "-q") == 3
+    assert "batch job 19 (slurm) is over, cancelled" in capsys.readouterr().err
+    queue.hold(False)
+
+
 def test_a_run_that_has_a_job_is_not_given_a_second_one(queue: Queue, capsys: pytest.CaptureFixture[str]) -> None:
     queue.hold()
     assert cantle("orchestrate", "hello.yaml", "-o", "out", "--detach") == 0

@@ -47,11 +47,12 @@ class _Waiting:
         condition = run.condition
         if run.conductor is not None or run.jobs is None:
             return condition in OVER  # it closes its files, or has just begun to go on
-        if condition in (Condition.DEAD, Condition.STOPPED):
+        unheeded = condition in OVER and condition != Condition.CANCELED and run.jobs.shall_go_on(run.state.resumed)
+        if condition in (Condition.DEAD, Condition.STOPPED) or unheeded:
             standing = run.jobs.standing()
             if standing.stage is not Stage.OVER or run.refresh() or self._goes_on(run, run.jobs, note):
                 return True
-            if condition == Condition.STOPPED:
+            if condition == Condition.STOPPED and not unheeded:
                 return False
             raise _death(run.jobs, standing)
         if condition not in (Condition.QUEUED, Condition.STARTING):

@@ -173,7 +173,8 @@ def _again(directory: Path, asked: Namespace) -> int:
         return _print_dry(job, system, reasons)
     words = _conductors_words(asked) or list(before.conductor if before else ())
     jobs.canceled = False
-    return _submitted(_hand_in(layout, name, system, job, asked, conductor=words), name, job, reasons, asked)
+    jobs = _hand_in(layout, name, system, job, asked, conductor=words, resumed=run.state.resumed)
+    return _submitted(jobs, name, job, reasons, asked)
 
 
 def _outliving(job: JobWanted) -> JobWanted:
@@ -192,6 +193,7 @@ def _hand_in(
     *,
     command: list[str] | None = None,
     conductor: list[str] | None = None,
+    resumed: int = 0,
 ) -> Jobs:
     from cantle.runtime.orchestration.handing_in import hand_in
     from cantle.runtime.orchestration.records import Asked, Jobs
@@ -208,7 +210,7 @@ def _hand_in(
         )
     )
     last = jobs.last()
-    hand_in(jobs, system, last.number + 1 if last else 1, retry=True)
+    hand_in(jobs, system, last.number + 1 if last else 1, retry=True, resumed=resumed)
     return jobs
 
 

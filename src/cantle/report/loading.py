@@ -100,7 +100,7 @@ class Run:
         """What the run itself ended with, as in Maestro's foreground mode. Only when it is over."""
         from cantle.runtime.conducting import exit_code
 
-        return exit_code(self.state) if self.state.finished else 3  # its batch job was canceled before it was over
+        return exit_code(self.state) if self.state.finished and not self._canceled_in_the_queue else 3
 
     @property
     def jobs(self) -> JobWatch | None:
@@ -113,20 +113,27 @@ class Run:
             self._jobs = JobWatch(jobs) if jobs.exist() else None
         return self._jobs
 
+    @property
+    def _canceled_in_the_queue(self) -> bool:
+        """Whether its batch job was canceled before it had done what it was there for."""
+        if self.conductor is not None or self.jobs is None or not self.jobs.jobs.canceled:
+            return False
+        return not self.state.finished or self.jobs.shall_go_on(self.state.resumed)
+
     def _in_a_job(self) -> Condition | None:
         """How a run stands on which nobody is at work, as far as its batch jobs tell; None when they tell nothing."""
         from cantle.allocations.submission.wanted import Stage
 
         assert self.jobs is not None
         state = self.state
-        if state.studies and state.finished and not state.stopping:
+        if state.studies and state.finished and not state.stopping and not self.jobs.shall_go_on(state.resumed):
             return None
         stage = self.jobs.standing().stage
         if stage is Stage.PENDING or (stage is Stage.UNKNOWN and not self.jobs.has_begun):
             return Condition.QUEUED
         if stage is Stage.RUNNING:
             return Condition.STARTING
-        return Condition.CANCELED if not state.finished and self.jobs.jobs.canceled else None
+        return Condition.CANCELED if self._canceled_in_the_queue else None
 
     def refresh(self) -> list[AnyRecord]:
         """Take in what has happened since, and return it. Raises JournalError when the journal cannot be read.

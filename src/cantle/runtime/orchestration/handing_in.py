@@ -16,9 +16,16 @@ from .records import Asked, Jobs, Submitted
 
 
 def hand_in(
-    jobs: Jobs, system: BatchSystem, number: int, *, after: str = "", retry: bool = False, chain: int = 0
+    jobs: Jobs,
+    system: BatchSystem,
+    number: int,
+    *,
+    after: str = "",
+    retry: bool = False,
+    chain: int = 0,
+    resumed: int = 0,
 ) -> bool:
-    """Submit the job of this number, as asked; False when somebody else does or did. `chain` is the number it begins with.
+    """Submit the job of this number, as asked; False when somebody else does or did. The rest is as in `Submitted`.
 
     Raises RequestError when the batch system refuses it, MachineError when that cannot be asked; then nothing is left of it.
     """
@@ -39,7 +46,7 @@ def hand_in(
     except BaseException:
         jobs.give_back(number)
         raise
-    jobs.submitted(Submitted(number, ident, time(), os.uname().nodename, retry, chain or number))
+    jobs.submitted(Submitted(number, ident, time(), os.uname().nodename, retry, chain or number, resumed))
     return True
 
 

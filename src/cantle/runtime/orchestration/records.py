@@ -43,7 +43,8 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 class Submitted(msgspec.Struct, frozen=True, omit_defaults=True):
     """A job that was handed in. `ident` is what the batch system calls it, "" as long as it is being handed in.
 
-    `retry`: what failed before gets a new chance in it. `chain`: it is the first of a chain that begins with this number.
+    `retry`: what failed before gets a new chance in it. `chain` is the number of the first of the jobs that follow each other
+    for the same wish. `resumed` counts how often the run had been resumed before.
     """
 
     number: int
@@ -52,6 +53,7 @@ class Submitted(msgspec.Struct, frozen=True, omit_defaults=True):
     host: str = ""
     retry: bool = False
     chain: int = 1
+    resumed: int = 0
 
 
 class Began(msgspec.Struct, frozen=True):

@@ -43,6 +43,11 @@ class JobWatch:
         """
         return self._now(at_once)[1]
 
+    def shall_go_on(self, resumed: int) -> bool:
+        """Whether the last job is to go on with a run that was over, and has not yet. `resumed`: how often that was resumed."""
+        last = self.jobs.last()
+        return last is not None and last.retry and last.resumed == resumed
+
     @property
     def ident(self) -> str:
         """What the batch system calls that job, "" when it has none of the run's."""
