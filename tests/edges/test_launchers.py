@@ -150,11 +150,23 @@ def test_what_the_user_prefers_for_srun_counts_but_not_what_a_step_was_started_w
 
 def test_programs_that_read_slurms_variables_see_the_partition_O12():
     stale = {"SLURM_NTASKS_PER_NODE": "1", "SLURM_NTASKS": "9", "SLURM_JOB_ID": "42", "SLURM_STEP_NEW": "x"}
-    env = OpenMpi().prefix(TWO, Surroundings("slurm", "42", stale), "/r/s").env
-    assert env["SLURM_TASKS_PER_NODE"] == "2(x2)"
-    assert env["SLURM_JOB_NODELIST"] == "n1,n2"
+    prefix = OpenMpi().prefix(TWO, Surroundings("slurm", "42", stale), "/r/s")
+    assert prefix.words[0] == "env"
+    assert {"SLURM_TASKS_PER_NODE=2(x2)", "SLURM_NODELIST=n1,n2", "SLURM_NNODES=2"} <= set(prefix.words)
+    env = prefix.env
     assert [env[name] for name in ("SLURM_NTASKS_PER_NODE", "SLURM_NTASKS", "SLURM_STEP_NEW")] == [None] * 3
     assert "SLURM_JOB_ID" not in env
+
+
+def test_where_an_mpirun_begins_without_ranks_it_is_still_in_the_first_node_that_it_sees():
+    """Open MPI takes the first of Slurm's nodes for its own, and would start all ranks there."""
+    dealt = table("0-3", "0-3")
+    dealt.part(4, 1)
+    second = dealt.part(4, 1)
+    prefix = OpenMpi().prefix(second, JOB, "/r/s")
+    assert {"SLURM_NODELIST=n1,n2", "SLURM_TASKS_PER_NODE=1,4"} <= set(prefix.words)
+    assert prefix.files == {"/r/s.hosts": "n2 slots=4\n"}
+    assert "-x" in OpenMpi().prefix(second, Surroundings(passed_on=("PATH",)), "/r/s").words
 
 
 def test_sizes_are_compressed_as_slurm_does():
@@ -244,6 +256,8 @@ def test_the_script_is_there_only_where_it_is_needed():
     assert not ranks.is_needed(whole)
     assert ranks.is_needed(table("0-1", "0-1").whole(4))
     assert not ranks.is_needed(table("0-1").whole(2))
+    halves = table("0-1", "0-1")
+    assert [ranks.is_needed(halves.part(2, 1)) for _ in range(2)] == [False, True]
     assert ranks.is_needed(table("0-1", gpus="0-1", gpus_each=1).whole(2))
 
 

@@ -39,7 +39,9 @@ class Host(msgspec.Struct, frozen=True):
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """Where the ranks of one launch belong: on these hosts, in rank order. The launch begins on the first of them.
+    """Where the ranks of one launch belong: on these hosts, in rank order.
+
+    It begins on the host `begins_on` ("": the first of them), which has no ranks of it where a script launches in parts.
 
     `gpus_each` 0: the ranks of a host share its `gpus`, a number for each host. `memory_mib` is for each host, 0 when nobody
     said. `bound`: the cores of a seat are not all that its host has, so that a rank must be kept on them.
@@ -51,11 +53,17 @@ class Layout(msgspec.Struct, frozen=True):
     gpus: int = 0
     memory_mib: int = 0
     bound: bool = False
+    begins_on: str = ""
 
     @property
     def ranks(self) -> int:
         """All ranks."""
         return sum(host.ranks for host in self.hosts)
+
+    @property
+    def reaches_out(self) -> bool:
+        """Whether ranks are started on other hosts than that on which the launch begins."""
+        return len(self.hosts) > 1 or self.begins_on not in ("", self.hosts[0].name)
 
     @property
     def even(self) -> int:

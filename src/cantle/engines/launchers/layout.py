@@ -112,6 +112,7 @@ class Table:
             max((len(share.gpus) for share, _ in dealt), default=0),
             self._memory_mib,
             bound,
+            self._shares[0].name,
         )
 
 

@@ -27,13 +27,13 @@ class Mpich:
         env = scrubbed(around.environ)
         if in_slurm:
             words += ["-bootstrap", "slurm"]
-            env |= as_partition(names, [host.ranks for host in layout.hosts])
+            words = [*as_partition(names, [host.ranks for host in layout.hosts], short(layout.begins_on)), *words]
             # Its proxies must not take what the ranks of others need; srun reads these.
             env |= {"SLURM_OVERLAP": "1", "SLURM_MEM_PER_NODE": "0", "SLURM_GRES": "none"}
         else:
             if not around.system:  # other batch systems have a way of their own, which is Hydra's to know
                 words += ["-bootstrap", "ssh"]
-            if len(layout.hosts) > 1:
+            if layout.reaches_out:
                 for name in ("HYDRA_LAUNCHER_EXTRA_ARGS", "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS"):
                     env[name] = " ".join(filter(None, (around.environ.get(name, ""), SSH_WORDS)))
         words += around.extra

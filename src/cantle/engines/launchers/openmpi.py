@@ -38,14 +38,14 @@ class OpenMpi:
         )}  # fmt: skip
         words += ["--hostfile", f"{stem}.hosts"]
         if in_slurm:
-            env |= as_partition(names, [host.ranks for host in layout.hosts])
+            words = [*as_partition(names, [host.ranks for host in layout.hosts], short(layout.begins_on)), *words]
             env |= _both("plm_slurm_args", "plm_slurm_args", _SLURM_WORDS, around)
-        elif len(layout.hosts) > 1:
+        elif layout.reaches_out:
             if not around.system:  # other batch systems have a way of their own, which is Open MPI's to know
                 env |= {"OMPI_MCA_plm": "rsh", "PRTE_MCA_plm": "ssh"}
             if around.environ.get("OMPI_MCA_plm_rsh_agent", "ssh").rpartition("/")[2].startswith("ssh"):
                 env |= _both("plm_rsh_args", "plm_ssh_args", SSH_WORDS, around)
-        if len(layout.hosts) > 1:
+        if layout.reaches_out:
             words += [word for name in around.passed_on for word in ("-x", name)]
         words += around.extra
         if ranks.is_needed(layout):

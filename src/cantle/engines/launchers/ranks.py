@@ -40,8 +40,8 @@ def is_needed(layout: Layout) -> bool:
 
     On the host where the launch begins they inherit its cores; whatever is started elsewhere inherits nothing.
     """
-    several = len(layout.hosts) > 1
-    return (several and layout.bound) or bool(layout.gpus and (several or layout.gpus_each))
+    out = layout.reaches_out
+    return (out and layout.bound) or bool(layout.gpus and (out or layout.gpus_each))
 
 
 def script(layout: Layout) -> str:

@@ -7,7 +7,7 @@ would be taken whole by the first of them when nothing is said, and the next wou
 from __future__ import annotations
 
 from cantle.engines.launchers.base import Layout, Prefix, Surroundings
-from cantle.engines.launchers.stale import as_partition, scrubbed
+from cantle.engines.launchers.stale import scrubbed
 
 _PLUGINS = {"openmpi": "pmix", "mpich": "pmi2", "intelmpi": "pmi2", "none": "none"}
 """By which of Slurm's plug-ins ranks of these find each other."""
@@ -49,12 +49,8 @@ class Srun:
         plugin = _PLUGINS.get(around.mpi, around.mpi) or _preferred(around)
         if plugin:
             words.append(f"--mpi={plugin}")
-        env = {
-            **scrubbed(around.environ),
-            **as_partition(names, [host.ranks for host in layout.hosts]),
-        }
         before = ("env", *changes) if changes else ()
-        return Prefix((*before, *words, *around.extra), files, env)
+        return Prefix((*before, *words, *around.extra), files, scrubbed(around.environ))
 
 
 def short(name: str) -> str:

@@ -54,10 +54,15 @@ def scrubbed(environ: Mapping[str, str]) -> dict[str, str | None]:
     return found
 
 
-def as_partition(names: list[str], ranks: list[int]) -> dict[str, str | None]:
-    """What a program that reads Slurm's variables shall see: the partition's nodes, with so many ranks on each."""
+def as_partition(names: list[str], ranks: list[int], begins_on: str) -> tuple[str, ...]:
+    """Words before a program that reads Slurm's variables: it sees the launch's nodes, with so many ranks on each.
+
+    The node where it begins is always the first of them: Open MPI takes the first to be the one on which it runs.
+    """
+    if begins_on not in ("", *names):
+        names, ranks = [begins_on, *names], [1, *ranks]
     values = (str(len(names)), ",".join(names), ",".join(names), str(len(names)), compressed(ranks))
-    return dict(zip(_SIZES, values, strict=True))
+    return ("env", *(f"{name}={value}" for name, value in zip(_SIZES, values, strict=True)))
 
 
 def compressed(ranks: list[int]) -> str:
