@@ -373,7 +373,7 @@ def test_the_interface_can_be_chosen(begin: Callable[..., Fleet]) -> None:
     assert json.dumps(letter.addresses)
 
 
-def test_nothing_but_the_fleets_own_port_is_opened(begin: Callable[..., Fleet]) -> None:
+def test_nothing_but_the_fleets_two_ports_is_opened_and_neither_takes_a_stranger(begin: Callable[..., Fleet]) -> None:
     fleet = begin()
     letter = letters.read(fleet.layout.fleet / letters.FILE)
     sockets = {os.readlink(fd) for fd in Path(f"/proc/{fleet.process.pid}/fd").iterdir() if fd.is_symlink()}
@@ -384,4 +384,13 @@ def test_nothing_but_the_fleets_own_port_is_opened(begin: Callable[..., Fleet]) 
             words = line.split()
             if words[3] == "0A" and words[9] in inodes:
                 ports.add(int(words[1].rpartition(":")[2], 16))
-    assert ports == {int(letter.addresses[0].rpartition(":")[2])}
+    assert len(ports) == 2 and int(letter.addresses[0].rpartition(":")[2]) in ports
+    for number, port in enumerate(sorted(ports), 1):
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as plain:
+            plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            plain.settimeout(30)
+            try:
+                assert b"HTTP" not in plain.recv(4096)
+            except OSError:
+                pass
+        fleet.wait_for(lambda n=number: fleet.told.read_text().count("no certificate of this run") == n)

@@ -18,10 +18,10 @@ from cantle import __version__
 from cantle.allocations.fleet import letter as letters
 from cantle.allocations.fleet.addresses import chosen, interfaces_here
 from cantle.allocations.fleet.joining import Hello, Verdict, arrived, judge, unique, welcome
+from cantle.allocations.fleet.lane import Lane
 from cantle.allocations.fleet.letter import Letter
 from cantle.allocations.fleet.server import (
     Broken,
-    FleetChannel,
     FleetServer,
     Gone,
     Joined,
@@ -112,7 +112,7 @@ class FleetAllocation:
         """By source, how many of its runners are on their way; -1: this machine's own nodes."""
         self._awaited_told = 0
         """How many the run takes for being on their way: what was told it last, less those that have joined since."""
-        self._channels: dict[str, tuple[Hello, FleetChannel]] = {}
+        self._channels: dict[str, tuple[Hello, Lane]] = {}
         """By node, those that serve now."""
         self._arrived: list[tuple[Node, str]] = []
         """Expected nodes that the user was not told of yet, and by which address they came."""

@@ -15,10 +15,6 @@ from cantle.allocations.fleet.certificates import Identity
 if TYPE_CHECKING:
     from distributed.security import Security
 
-DOWN = "cantle-down"
-"""Bytes from the conductor's engine to the runner."""
-UP = "cantle-up"
-"""Bytes from the runner to the conductor's engine."""
 HELLO = "cantle-hello"
 WELCOME = "cantle-welcome"
 REFUSED = "cantle-refused"

@@ -21,19 +21,18 @@ from msgspec.structs import replace
 
 from cantle.allocations.fleet.dasked import (
     BEAT,
-    DOWN,
     HELLO,
     OVER,
     REFUSED,
-    UP,
     WELCOME,
     configure,
     hear_log,
     security_of,
 )
 from cantle.allocations.fleet.joining import Hello
+from cantle.allocations.fleet.lane import Lane, open_lane
 from cantle.allocations.fleet.letter import Letter
-from cantle.allocations.fleet.reaching import reach
+from cantle.allocations.fleet.reaching import context_of, reach
 from cantle.allocations.fleet.relay import Relay
 from cantle.allocations.fleet.source import JOINED
 from cantle.allocations.fleet.source import REFUSED as TOLD_REFUSED
@@ -52,6 +51,8 @@ DONE, UNREACHABLE, REFUSED_US, LOST, BROKEN = 0, 3, 4, 5, 6
 """How it ended: the run is over; no address led to the conductor; it did not take us; it was lost; our runner is gone."""
 _WELCOME_S = 60.0
 _LEAVE_S = 5.0
+_WORD_S = 1.0
+"""When the lane has ended, the word that all is over comes by another way, and may be that late."""
 _SOONER = 0.75
 """A runner gives its conductor up in this part of the time after which the conductor gives it up: so no task runs twice."""
 
@@ -89,7 +90,11 @@ class Member:
         self._code: int | None = None
         self._why = ""
         self._worker: Worker | None = None
-        self._relay: Relay | None = None
+        self._lane: Lane | None = None
+        self._relays: list[Relay] = []
+        """From the runner to the conductor, and back."""
+        self._reached = ""
+        self._closing: asyncio.Future[None] | None = None
         self._welcomed = False
 
     def live(self) -> int:
@@ -133,9 +138,9 @@ class Member:
                 protocol="tls",
             )
             self._worker = worker
+            self._reached = found.address
             worker.stream_handlers.update(
                 {
-                    DOWN: self._on_down,
                     WELCOME: self._on_welcome,
                     REFUSED: self._on_refused,
                     OVER: self._on_over,
@@ -153,14 +158,14 @@ class Member:
             beating = asyncio.create_task(self._beat())
             await self._ended.wait()
             beating.cancel()
-            if self._relay is not None:
-                self._relay.stop()
-            # Whatever the conductor hears from now on, what ran here has ended.
-            await loop.run_in_executor(None, self._channel.close)
+            await self._close_runner()  # whatever the conductor hears from now on, what ran here has ended
             if self._why:
                 self._send({"op": OVER, "why": self._why})
                 if self._code != DONE:
                     self._say(self._why)
+                await self._heard_of()
+            if self._lane is not None:
+                self._lane.close()
             with suppress(Exception):  # we leave anyway
                 await asyncio.wait_for(worker.close(timeout=2, nanny=False, executor_wait=False), _LEAVE_S)
         return DONE if self._code is None else self._code
@@ -223,16 +228,49 @@ class Member:
     def _on_beat(self) -> None:
         self._heard = monotonic()
 
-    def _on_welcome(self, time: float) -> None:  # noqa: ARG002 - for later
+    def _on_welcome(self, key: bytes, port: int) -> None:
         self._heard = monotonic()
         self._welcomed = True
-        self._relay = Relay(
-            asyncio.get_running_loop(),
-            self._channel,
-            lambda data: self._send({"op": UP, "data": data}),
-            lambda: self._end(BROKEN, "its runner is gone"),
-        )
+        self._opening = asyncio.get_running_loop().create_task(self._open_lane(key, port))
+
+    async def _open_lane(self, key: bytes, port: int) -> None:
+        host = self._reached.removeprefix("tls://").rpartition(":")[0].strip("[]")
+        try:
+            self._lane = lane = await open_lane(host, port, context_of(self._letter.identity), key)
+        except (OSError, TimeoutError) as error:
+            self._end(
+                UNREACHABLE, f"the conductor let us in, but its port {port} for messages cannot be reached: {error}"
+            )
+            return
+        loop = asyncio.get_running_loop()
+        up = Relay(loop, self._channel, lambda data: down.feed(data), lambda: self._end(BROKEN, "its runner is gone"))
+        down = Relay(loop, lane, self._on_down, self._on_lane_ended)
+        self._relays = [up, down]
         self._tell_starter(JOINED)
+
+    def _on_lane_ended(self) -> None:
+        """Either the node is used no more, and we are told so, or the conductor has gone."""
+        self._close_runner().add_done_callback(
+            lambda _: asyncio.get_running_loop().call_later(_WORD_S, self._end, LOST, "the conductor went away")
+        )
+
+    async def _heard_of(self) -> None:
+        """Until the conductor has taken in why we leave, and hangs up; for a bounded time, it may be gone itself."""
+        until = monotonic() + _WORD_S
+        while self._lane is not None and monotonic() < until:
+            try:
+                if not self._lane.receive():
+                    return
+            except BlockingIOError:
+                await asyncio.sleep(0.01)
+
+    def _close_runner(self) -> asyncio.Future[None]:
+        """Let the runner end its tasks and go; done when it has."""
+        if self._closing is None:
+            for relay in self._relays:
+                relay.stop()
+            self._closing = asyncio.get_running_loop().run_in_executor(None, self._channel.close)
+        return self._closing
 
     def _tell_starter(self, line: str) -> None:
         """Whoever started us may want to know how it went on."""
@@ -250,15 +288,13 @@ class Member:
         self._end(DONE, why)
 
     def _on_down(self, data: bytes) -> None:
-        self._heard = monotonic()
         if self._before is not None:
             messages = self._before.feed(data)
             if not messages:
                 return
             self._before = None
             data = frame([encode(self._as_here(message)) for message in messages])
-        if self._relay is not None:
-            self._relay.feed(data)
+        self._relays[0].feed(data)
 
     def _as_here(self, message: Down) -> Down:
         """The setup with what of the environment belongs to this machine."""

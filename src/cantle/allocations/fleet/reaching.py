@@ -25,9 +25,9 @@ class Reached(msgspec.Struct, frozen=True):
     tried: tuple[str, ...]
 
 
-def context_of(identity: Identity) -> ssl.SSLContext:
-    """What a connection to somebody of the same run needs."""
-    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cadata=identity.authority)
+def context_of(identity: Identity, purpose: ssl.Purpose = ssl.Purpose.SERVER_AUTH) -> ssl.SSLContext:
+    """What a connection to somebody of the same run needs; with the purpose CLIENT_AUTH, one from somebody."""
+    context = ssl.create_default_context(purpose, cadata=identity.authority)
     context.check_hostname = False  # the authority is the run's own and signs for nobody else
     context.verify_mode = ssl.CERT_REQUIRED
     with TemporaryDirectory(

@@ -1,17 +1,37 @@
 """How do bytes get from a channel into an event loop that must not wait, and from there into the channel?
 
-The same on both sides of the network: on a node the channel leads to the runner's process, with the conductor to its engine.
+On a node there are two: one at the lane to the conductor, one at the pipes of the runner's process.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-from cantle.runner.channel import DescriptorChannel
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
+
+
+class Pipe(Protocol):
+    """A channel of which both descriptors are known."""
+
+    @property
+    def read_fd(self) -> int:
+        """Where it can be seen that something has arrived."""
+
+    @property
+    def write_fd(self) -> int:
+        """Where it can be seen that there is room again."""
+
+    @property
+    def backlog(self) -> int:
+        """How many bytes wait."""
+
+    def send(self, data: bytes) -> None:
+        """Send, without waiting."""
+
+    def receive(self) -> bytes:
+        """What has arrived."""
 
 
 class Relay:
@@ -23,7 +43,7 @@ class Relay:
     def __init__(
         self,
         loop: AbstractEventLoop,
-        channel: DescriptorChannel,
+        channel: Pipe,
         hand_on: Callable[[bytes], None],
         ended: Callable[[], None],
     ) -> None:

@@ -7,10 +7,12 @@ refused before it could say a word. All else goes on between the loop's thread a
 from __future__ import annotations
 
 import asyncio
-import socket
+import os
+import ssl
 import threading
 from collections.abc import Callable, Sequence
-from time import monotonic, time
+from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
@@ -18,20 +20,18 @@ import msgspec
 from cantle.allocations.fleet.certificates import Identity, make_identities
 from cantle.allocations.fleet.dasked import (
     BEAT,
-    DOWN,
     HELLO,
     OVER,
     REFUSED,
-    UP,
     WELCOME,
     configure,
     hear_log,
     security_of,
 )
 from cantle.allocations.fleet.joining import Hello, Verdict
-from cantle.allocations.fleet.relay import Relay
+from cantle.allocations.fleet.lane import KEY_BYTES, Lane, Lanes
+from cantle.allocations.fleet.reaching import context_of
 from cantle.allocations.fleet.turning import turn
-from cantle.runner.channel import DescriptorChannel
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler
@@ -40,25 +40,6 @@ _HUNG_UP = ("UNEXPECTED_EOF", "Connection reset", "Stream is closed")
 """A runner tries all addresses, and hangs up on the rest as soon as one has answered."""
 _LEAVE_S = 10.0
 """So long the server waits for runners to end their tasks and leave when the run is over."""
-
-
-class FleetChannel(DescriptorChannel):
-    """The engine's end of the way to a runner.
-
-    `clock_ahead_s`: by how much its clock is ahead of ours. `why_ended`: when the runner has gone, what is known of that.
-    """
-
-    __slots__ = ("_socket", "clock_ahead_s", "why_ended")
-
-    def __init__(self, end: socket.socket, clock_ahead_s: float) -> None:
-        super().__init__(end.fileno(), end.fileno())
-        self._socket = end
-        self.clock_ahead_s = clock_ahead_s
-        self.why_ended = ""
-
-    def close(self) -> None:
-        """Close; the runner is told, ends all that it started, and leaves."""
-        self._socket.close()
 
 
 class Listening(msgspec.Struct, frozen=True):
@@ -102,13 +83,15 @@ News: TypeAlias = Listening | Broken | Joined | Gone | Refused
 class _Member:
     """A runner as the server's thread knows it, from its connection to its end."""
 
-    __slots__ = ("channel", "heard", "hello", "relay", "socket")
+    __slots__ = ("ahead_s", "heard", "hello", "key", "lane", "notes")
 
     def __init__(self) -> None:
         self.hello: Hello | None = None
-        self.relay: Relay | None = None
-        self.socket: socket.socket | None = None
-        self.channel: FleetChannel | None = None
+        self.key = b""
+        """With which it opens its lane, once it was let in."""
+        self.lane: Lane | None = None
+        self.ahead_s = 0.0
+        self.notes: tuple[str, ...] = ()
         self.heard = monotonic()
 
 
@@ -138,6 +121,8 @@ class FleetServer:
         self._advertised = advertised
         self._silence_s = silence_s
         self._members: dict[str, _Member] = {}
+        self._by_key: dict[bytes, str] = {}
+        self._lanes_port = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._end: asyncio.Event | None = None
         self._over = False
@@ -198,13 +183,14 @@ class FleetServer:
                 gone(worker, "")
 
         scheduler.add_plugin(Watch(), name="cantle")
-        scheduler.stream_handlers.update(
-            {HELLO: self._on_hello, UP: self._on_up, OVER: self._on_over, BEAT: self._on_beat}
-        )
+        scheduler.stream_handlers.update({HELLO: self._on_hello, OVER: self._on_over, BEAT: self._on_beat})
         await scheduler
         port = scheduler.port
         addresses = tuple(f"tls://{_bracketed(address)}:{port}" for address in self._advertised)
+        lanes = Lanes(self._host, context_of(ours, ssl.Purpose.CLIENT_AUTH), self._on_lane, self._refused)
+        self._lanes_port = lanes.port
         self._hear(Listening(addresses, theirs))
+        accepting = asyncio.create_task(lanes.accept())
         beating = asyncio.create_task(self._beat())
         try:
             await self._end.wait()
@@ -215,6 +201,7 @@ class FleetServer:
                 await asyncio.sleep(0.01)
         finally:
             beating.cancel()
+            accepting.cancel()
             await asyncio.wait_for(scheduler.close(), 5)
 
     async def _beat(self) -> None:
@@ -261,26 +248,24 @@ class FleetServer:
         if verdict.refusal:
             self._refuse(worker, said, verdict.refusal)
             return
-        ours, theirs = socket.socketpair()
         member.hello = said
-        member.socket = theirs
-        assert self._loop is not None
-        member.relay = Relay(
-            self._loop,
-            DescriptorChannel(theirs.fileno(), theirs.fileno()),
-            lambda data: self._send(worker, {"op": DOWN, "data": data}),
-            lambda: self._let_go(worker),
-        )
-        self._send(worker, {"op": WELCOME, "time": time()})
-        member.channel = FleetChannel(ours, verdict.ahead_s)
-        self._hear(Joined(said, member.channel, verdict.notes))
+        member.key = os.urandom(KEY_BYTES)
+        member.ahead_s = verdict.ahead_s
+        member.notes = verdict.notes
+        self._by_key[member.key] = worker
+        self._send(worker, {"op": WELCOME, "key": member.key, "port": self._lanes_port})
 
-    def _on_up(self, worker: str, data: bytes) -> None:
+    def _on_lane(self, key: bytes, connection: ssl.SSLSocket) -> bool:
+        """Somebody with a certificate opens a lane: whose is it? Each key opens one."""
+        worker = self._by_key.pop(key, "")
         member = self._members.get(worker)
-        if member is not None:
-            member.heard = monotonic()
-            if member.relay is not None:
-                member.relay.feed(data)
+        if member is None or member.hello is None:
+            return False
+        member.heard = monotonic()
+        member.lane = lane = Lane(connection, member.ahead_s)
+        lane.on_close = partial(self._from_elsewhere, self._let_go, worker)
+        self._hear(Joined(member.hello, lane, member.notes))
+        return True
 
     def _on_beat(self, worker: str) -> None:
         member = self._members.get(worker)
@@ -295,23 +280,29 @@ class FleetServer:
         self._send(address, {"op": REFUSED, "why": why})
         self._hear(Refused(hello, why))
 
+    def _from_elsewhere(self, what: Callable[[str], None], address: str) -> None:
+        """From another thread: do it in the server's."""
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(what, address)
+        except RuntimeError:  # the server has ended, and all runners with it
+            pass
+
     def _let_go(self, address: str) -> None:
         """The engine has closed its end: the node is used no more."""
         member = self._members.get(address)
-        if member is not None and member.socket is not None:
-            member.socket.close()
-            member.socket = member.relay = None
+        if member is not None and member.lane is not None:
+            member.lane = None
             self._send(address, {"op": OVER, "why": ""})
 
     def _gone(self, address: str, why: str) -> None:
         member = self._members.pop(address, None)
         if member is None:
             return
-        if member.relay is not None and member.socket is not None:
-            member.relay.stop()
-            assert member.channel is not None
-            member.channel.why_ended = why
-            member.socket.close()
+        self._by_key.pop(member.key, None)
+        if member.lane is not None:
+            member.lane.why_ended = why
+            member.lane.hang_up()
             assert member.hello is not None
             self._hear(Gone(member.hello, why or "its runner is gone"))
         scheduler = self._scheduler
@@ -322,7 +313,10 @@ class FleetServer:
     def _hear_log(self, text: str) -> None:
         _, failed, who = text.partition("TLS handshake failed with remote ")
         if failed and not any(harmless in who for harmless in _HUNG_UP):
-            self._hear(Refused(None, f"a connection was refused, since it has no certificate of this run: {who}"))
+            self._refused(who)
+
+    def _refused(self, who: str) -> None:
+        self._hear(Refused(None, f"a connection was refused, since it has no certificate of this run: {who}"))
 
 
 def _bracketed(address: str) -> str:
