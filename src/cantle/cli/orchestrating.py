@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cantle.cli.command import Command, Parser, at_least, wrong
 from cantle.cli.job_request import as_planned, job_for, job_options, system_for
+from cantle.cli.job_submitting import clean_up, outliving, print_dry, put_in_the_queue, tell
 from cantle.cli.machine import fresh_directory, limits_of, say
 from cantle.cli.running import read_study, study_options
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from cantle.allocations.submission.base import BatchSystem
     from cantle.allocations.submission.wanted import JobWanted
     from cantle.runtime.orchestration.records import Jobs
-    from cantle.store.layout import Layout
 
 MOST_JOBS = 10
 
@@ -101,9 +100,9 @@ def _study(file: Path, asked: Namespace) -> int:
     name, system = system_for(asked, study.batch)
     job, said = job_for(asked, study.batch, study.name, study.source)
     job, reasons = as_planned(job, said, study, limits, system.offer(job.queue), asked)
-    job = _outliving(job)
+    job = outliving(job)
     if asked.dry:
-        return _print_dry(job, system, reasons)
+        return print_dry(job, system, reasons)
     system.words(job)  # what there is no word for is told before anything is written
     layout = fresh_directory(asked.out, Path(study.output_parent or Path.cwd()), study.name, asked.yes)
     try:
@@ -112,11 +111,11 @@ def _study(file: Path, asked: Namespace) -> int:
             conductor.work.prepare(str(layout.directory))
         finally:
             conductor.close()
-        jobs = _hand_in(layout, name, system, job, asked, conductor=words)
+        jobs = put_in_the_queue(layout, name, system, job, asked, conductor=words)
     except BaseException:
-        _clean_up(layout)
+        clean_up(layout)
         raise
-    return _submitted(jobs, name, job, reasons, asked)
+    return _told(jobs, name, job, reasons, asked)
 
 
 def _command(command: list[str], asked: Namespace) -> int:
@@ -128,14 +127,14 @@ def _command(command: list[str], asked: Namespace) -> int:
     name, system = system_for(asked, {})
     job, _ = job_for(asked, {}, Path(command[0]).name, "")
     if asked.dry:
-        return _print_dry(job, system, [])
+        return print_dry(job, system, [])
     layout = fresh_directory(asked.out, Path.cwd(), Path(command[0]).name, asked.yes).create()
     try:
-        jobs = _hand_in(layout, name, system, job, asked, command=command)
+        jobs = put_in_the_queue(layout, name, system, job, asked, command=command)
     except BaseException:
-        _clean_up(layout)
+        clean_up(layout)
         raise
-    return _submitted(jobs, name, job, [], asked)
+    return _told(jobs, name, job, [], asked)
 
 
 def _again(directory: Path, asked: Namespace) -> int:
@@ -168,92 +167,19 @@ def _again(directory: Path, asked: Namespace) -> int:
     name, system = system_for(asked, {"type": before.system} if before else study.batch)
     job, said = job_for(asked, study.batch, study.name, study.source, before.job if before else None)
     job, reasons = as_planned(job, said, study, run.state.studies[0].limits, system.offer(job.queue), asked)
-    job = _outliving(job)
+    job = outliving(job)
     if asked.dry:
-        return _print_dry(job, system, reasons)
+        return print_dry(job, system, reasons)
     words = _conductors_words(asked) or list(before.conductor if before else ())
     jobs.canceled = False
-    jobs = _hand_in(layout, name, system, job, asked, conductor=words, resumed=run.state.resumed)
-    return _submitted(jobs, name, job, reasons, asked)
+    jobs = put_in_the_queue(layout, name, system, job, asked, conductor=words, resumed=run.state.resumed)
+    return _told(jobs, name, job, reasons, asked)
 
 
-def _outliving(job: JobWanted) -> JobWanted:
-    """A run loses no more than its attempts there when a node goes; so the job shall not end for that."""
-    from msgspec.structs import replace
-
-    return replace(job, outlives_nodes=job.nodes > 1)
-
-
-def _hand_in(
-    layout: Layout,
-    name: str,
-    system: BatchSystem,
-    job: JobWanted,
-    asked: Namespace,
-    *,
-    command: list[str] | None = None,
-    conductor: list[str] | None = None,
-    resumed: int = 0,
-) -> Jobs:
-    from cantle.runtime.orchestration.handing_in import hand_in
-    from cantle.runtime.orchestration.records import Asked, Jobs
-
-    jobs = Jobs(layout)
-    jobs.ask(
-        Asked(
-            system=name,
-            job=job,
-            command=tuple(command or ()),
-            conductor=tuple(conductor or ()),
-            most_jobs=asked.most_jobs if asked.until_done else 1,
-            python=sys.executable,
-        )
-    )
-    last = jobs.last()
-    hand_in(jobs, system, last.number + 1 if last else 1, retry=True, resumed=resumed)
-    return jobs
-
-
-def _submitted(jobs: Jobs, system: str, job: JobWanted, reasons: list[str], asked: Namespace) -> int:
+def _told(jobs: Jobs, system: str, job: JobWanted, reasons: list[str], asked: Namespace) -> int:
     """Tell what was submitted, and follow it unless nobody wants that."""
-    from cantle.runtime.orchestration.watch import in_words
-
-    last = jobs.last()
-    if asked.as_json:
-        import msgspec
-
-        told: dict[str, object] = {
-            "job": last.ident if last else "",
-            "system": system,
-            "directory": str(jobs.layout.directory),
-        }
-        told |= {"nodes": job.nodes, "walltime_s": job.walltime_s, "reasons": reasons}
-        print(msgspec.json.encode(told).decode(), flush=True)
-    elif not asked.quiet:
-        print(
-            f"{job.name}: {in_words(last, system)} {_asks_for(job)}; its directory is {jobs.layout.directory}",
-            flush=True,
-        )
-        for reason in reasons:
-            print(f"  {reason}", flush=True)
+    tell(jobs, system, job, reasons, asked)
     return 0 if asked.detach else _follow(jobs, asked)
-
-
-def _asks_for(job: JobWanted) -> str:
-    from cantle.model.resources import count
-    from cantle.report.wording import duration
-
-    text = f"asks for {count(job.nodes, 'node')}"
-    return f"{text} for {duration(job.walltime_s)}" if job.walltime_s else text
-
-
-def _print_dry(job: JobWanted, system: BatchSystem, reasons: list[str]) -> int:
-    from msgspec.structs import replace
-
-    for reason in reasons:
-        print(reason)
-    print(shlex.join(system.words(replace(job, script="SCRIPT", output="OUTPUT"))))
-    return 0
 
 
 def _attach(directory: Path, asked: Namespace) -> int:
@@ -298,13 +224,6 @@ def _inside(directory: Path, number: int) -> int:
         return command.run(command.parser().parse_args([str(directory), *words]))
 
     return live(jobs, system, number, conduct, lambda text: say(f"cantle: {text}"))
-
-
-def _clean_up(layout: Layout) -> None:
-    """Nothing came of it: leave no directory that looks like a run."""
-    from shutil import rmtree
-
-    rmtree(layout.directory, ignore_errors=True)
 
 
 ORCHESTRATE = Command(
