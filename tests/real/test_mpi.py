@@ -85,26 +85,50 @@ def records(place: Path, kind: type) -> list:
     return [record for record in read(Layout(place / "out").journal) if isinstance(record, kind)]
 
 
-def ring_and_python(openmpi_program: Path, mpi4py_program: Path) -> list[str]:
+def programs(openmpi_program: Path, mpi4py_program: Path) -> list[str]:
+    """Steps of 8 ranks on 4 nodes: C, Python, and two launches side by side, on two of the nodes each."""
     python = f"$(LAUNCHER) {sys.executable} {mpi4py_program}"
-    return [step("c", 4, 8, f"$(LAUNCHER) {openmpi_program}"), step("py", 4, 8, python)]
+    half = f"$(LAUNCHER)[2n, 4p] {openmpi_program}"
+    return [
+        step("c", 4, 8, f"$(LAUNCHER) {openmpi_program}"),
+        step("py", 4, 8, python),
+        step("parts", 4, 8, f"{half} > a & {half} > b & wait; sort a; sort b"),
+    ]
+
+
+def all_ran(place: Path) -> None:
+    assert hosts_of(place, "c") == hosts_of(place, "py") == dict.fromkeys(FOUR, 2)
+    halves = [
+        Counter(line.split()[5] for line in (place / "out" / "parts" / half).read_text().splitlines()) for half in "ab"
+    ]
+    assert [sorted(half.values()) for half in halves] == [[2, 2], [2, 2]]
+    assert {host.rstrip(",") for half in halves for host in half} == {*FOUR}
 
 
 def test_programs_in_c_and_python_run_on_four_nodes_by_srun(tidy_cluster, shared_path, openmpi_program, mpi4py_program):
-    file = study(shared_path, *ring_and_python(openmpi_program, mpi4py_program))
+    file = study(shared_path, *programs(openmpi_program, mpi4py_program))
     done = in_a_job(tidy_cluster, shared_path, file, 4)
     assert done.returncode == 0, done.stdout
-    assert hosts_of(shared_path, "c") == hosts_of(shared_path, "py") == dict.fromkeys(FOUR, 2)
+    all_ran(shared_path)
     assert "--ntasks-per-node=2" in (shared_path / "out" / "c" / "c.sh").read_text()
 
 
 def test_programs_in_c_and_python_run_on_four_nodes_by_mpirun(
     tidy_cluster, shared_path, openmpi_program, mpi4py_program
 ):
-    file = study(shared_path, *ring_and_python(openmpi_program, mpi4py_program))
+    file = study(shared_path, *programs(openmpi_program, mpi4py_program))
     done = over_ssh(tidy_cluster, shared_path, file, "-j", *(f"{node}:2" for node in FOUR))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert hosts_of(shared_path, "c") == hosts_of(shared_path, "py") == dict.fromkeys(FOUR, 2)
+    all_ran(shared_path)
+
+
+def test_mpirun_inside_a_job_starts_its_ranks_by_slurm_where_they_belong(
+    tidy_cluster, shared_path, openmpi_program, mpi4py_program
+):
+    file = study(shared_path, *programs(openmpi_program, mpi4py_program))
+    done = in_a_job(tidy_cluster, shared_path, f"{file} --launcher openmpi", 4)
+    assert done.returncode == 0, done.stdout
+    all_ran(shared_path)
 
 
 def test_launches_side_by_side_on_the_same_nodes_have_cores_of_their_own_O14(tidy_cluster, shared_path):

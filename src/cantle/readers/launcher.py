@@ -15,7 +15,7 @@ from .settings import Settings
 
 NAME = "$(LAUNCHER)"
 # Patterns as text: re compiles them when they are first used, and many a study uses none.
-_USE = r"\$\(LAUNCHER\)(?:\[([^\]\n]*)\])?([ \t]?)"
+USE = r"\$\(LAUNCHER\)(?:\[([^\]\n]*)\])?([ \t]?)"
 _PART = r"(\d+)([np]?)"
 
 
@@ -49,7 +49,7 @@ def parse_part(text: str) -> Part:
 
 def brackets(script: str) -> list[str]:
     """What stands in the brackets of this script's launchers, in order."""
-    return [match[1] for match in re.finditer(_USE, script) if match[1] is not None]
+    return [match[1] for match in re.finditer(USE, script) if match[1] is not None]
 
 
 def complaints(parts: list[str], settings: Settings) -> list[str]:
@@ -72,7 +72,7 @@ def complaints(parts: list[str], settings: Settings) -> list[str]:
 
 def processes(script: str, parts: list[str], settings: Settings) -> int:
     """The most processes that one launch of this script starts; 0 when it has no launcher. `parts` must be sound."""
-    bare = [settings.ranks] if any(match[1] is None for match in re.finditer(_USE, script)) else []
+    bare = [settings.ranks] if any(match[1] is None for match in re.finditer(USE, script)) else []
     return max([*bare, *(parse_part(text).procs for text in parts)], default=0)
 
 
@@ -90,7 +90,7 @@ def substitute(script: str, settings: Settings, flavour: Flavour, batch: Mapping
         prefix = flavour(part, settings, batch)
         return prefix + match[2] if prefix else ""
 
-    return re.sub(_USE, replacement, script) if NAME in script else script
+    return re.sub(USE, replacement, script) if NAME in script else script
 
 
 def srun(part: Part, settings: Settings, _batch: Mapping[str, Any]) -> str:

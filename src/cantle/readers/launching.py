@@ -13,32 +13,32 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from cantle.errors import MachineError
 from cantle.model.resources import Node, Place
 
-from .launcher import NAME, Flavour, Part, flavour_of_machine, parse_part, substitute
+from .launcher import NAME, USE, Flavour, Part, flavour_of_machine, parse_part, substitute
 from .settings import Settings
 
 if TYPE_CHECKING:
     from cantle.engines.launchers.base import Launcher, Layout, Surroundings
 
-_USE = r"\$\(LAUNCHER\)(?:\[([^\]\n]*)\])?([ \t]?)"
 OWN = "cantle"
 NAMES = ("openmpi", "mpich", "srun", "slurm", "jsrun", "lsf", "flux", OWN)
 _KINDS = ("openmpi", "mpich", "intelmpi")
 
 
-class Launched(msgspec.Struct):
+class Launched:
     """A script with its launchers replaced, and what belongs to them: see `cantle.model.study.Command`."""
 
-    script: str
-    env: dict[str, str | None] = {}
-    files: dict[str, str] = {}
-    ranks: int = 0
-    launches: bool = False
-    launches_here: bool = True
+    __slots__ = ("env", "files", "launches", "launches_here", "ranks", "script")
+
+    def __init__(self, script: str = "", ranks: int = 0) -> None:
+        self.script = script
+        self.ranks = ranks
+        self.env: dict[str, str | None] = {}
+        self.files: dict[str, str] = {}
+        self.launches = False
+        self.launches_here = True
 
 
 class Launching:
@@ -118,11 +118,13 @@ class Launching:
         from cantle.engines.launchers.layout import Table
 
         if name in ("srun", "slurm") and not around.mpi:
-            around = msgspec.structs.replace(around, mpi=self._plugin())
+            from msgspec.structs import replace
+
+            around = replace(around, mpi=self._plugin())
         launcher = self._launcher(name)
         table = Table(places, nodes, _cores_each(settings), settings.gpus_per_task, settings.memory_mib)
         first = nodes[0].machine or nodes[0].name
-        result = Launched("")
+        result = Launched()
 
         def words(layout: Layout) -> str:
             hosts = layout.hosts
@@ -148,7 +150,7 @@ class Launching:
             return prefix + match[2] if prefix else ""
 
         try:
-            result.script = re.sub(_USE, replacement, script)
+            result.script = re.sub(USE, replacement, script)
         except ValueError as error:
             raise MachineError(str(error)) from None
         return result
@@ -164,7 +166,7 @@ class Launching:
         from cantle.engines.launchers.layout import Table
 
         table = Table(places, nodes, _cores_each(settings), settings.gpus_per_task)
-        result = Launched("")
+        result = Launched()
         plain = self._flavour_here()
 
         def with_gpus(part: Part, own: Settings, batch: Mapping[str, Any]) -> str:
