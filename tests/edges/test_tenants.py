@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cantle.core.state import State, StudyState
+from cantle.core.state import State
+from cantle.core.studies import StudyState
 from cantle.errors import RequestError
 from cantle.model.records import (
     CancelAsked,

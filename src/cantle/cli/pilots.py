@@ -13,7 +13,7 @@ from cantle.cli.machine import as_before, machine_options, say, this_machine
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-    from cantle.core.state import StudyState
+    from cantle.core.studies import StudyState
     from cantle.model.study import Study
     from cantle.report.statusfile import StatusFile
     from cantle.runtime.pilot.messages import Job

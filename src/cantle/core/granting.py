@@ -30,7 +30,8 @@ from cantle.core.queues import ReadyQueue, Shape
 from cantle.core.room import shortage
 from cantle.core.roster import Key
 from cantle.core.standings import Standing
-from cantle.core.state import ELEMENTS_OF, State
+from cantle.core.state import State
+from cantle.core.studies import ELEMENTS_OF
 from cantle.core.wants import Want
 from cantle.model.records import (
     AdmitPartition,

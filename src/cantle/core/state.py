@@ -11,18 +11,15 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from msgspec import structs
-
 from cantle.core.observed import Observed
 from cantle.core.phases import ACTIVE, FINAL, OVER, UNSTARTED, UNSUCCESSFUL, Cause, Phase, following
 from cantle.core.queues import ReadyQueue, Shape
-from cantle.core.ranks import b_levels
 from cantle.core.room import Room
 from cantle.core.roster import Partitions
-from cantle.errors import CantleBug
+from cantle.core.studies import StudyState, study_added, tasks_added
 from cantle.model import records as r
 from cantle.model.resources import Node
-from cantle.model.study import Limits, Step, Task
+from cantle.model.study import Step, Task
 
 if TYPE_CHECKING:
     from cantle.core.lifetimes import Lifetimes
@@ -32,46 +29,6 @@ _CANCELED = frozenset({Phase.CANCELED})
 
 LOSSES_UNTIL_BLAMED = 3
 """So many nodes may go down under a task before the task is taken for the cause."""
-
-
-ELEMENTS_OF = "elements of study {}"
-"""Where the tasks of a sliced study run that take several nodes."""
-
-
-class StudyState:
-    """One study of the run. Its tasks are the `known` ones from `first_task` on."""
-
-    __slots__ = (
-        "added",
-        "digest",
-        "failing",
-        "first_step",
-        "first_task",
-        "in_progress",
-        "known",
-        "limits",
-        "over",
-        "slots",
-    )
-
-    def __init__(self, added: r.StudyAdded, first_step: int) -> None:
-        self.added = added
-        self.first_step = first_step
-        self.limits: Limits = added.limits
-        self.digest = added.digest
-        self.first_task = 0
-        self.known = 0
-        self.in_progress = 0
-        self.failing = ""
-        """With fail-fast, and once something failed: why nothing of it is begun any more."""
-        self.slots = 0
-        """How many cores its attempts own."""
-        self.over = False
-
-    @property
-    def tasks(self) -> range:
-        """The numbers of its tasks."""
-        return range(self.first_task, self.first_task + self.known)
 
 
 class Line:
@@ -257,176 +214,12 @@ class State:
         self.feasibility_version += 1
         self.version += 1
 
-    def _study_added(self, record: r.StudyAdded) -> None:
-        study = len(self.studies)
-        self.studies.append(StudyState(record, len(self.steps)))
-        self.promised += record.tasks
-        self._add_steps(record.steps, study)
-
-    def _add_steps(self, steps: list[Step], study: int) -> None:
-        extra = self.studies[study].added.priority
-        if study not in self.observed and any(step.widths for step in steps):
-            self.observed[study] = Observed()
-        for step in steps:
-            shape = Shape(step.needs, step.priority + extra, study, step.widths, step.partition)
-            number = self._shapes.get(shape)
-            if number is None:
-                number = self._shapes[shape] = self._new_queue(shape)
-                self.homes.setdefault(self._home(shape), []).append(number)
-            self.steps.append(step)
-            self.study_of_step.append(study)
-            self.shape_of_step.append(number)
-            self.counts.append([0] * len(Phase))
-
-    def _new_queue(self, shape: Shape) -> int:
-        queue = ReadyQueue(shape, self.phases, self.queued)
-        if self._free_queues:
-            number = self._free_queues.pop()
-            self.queues[number] = queue
-        else:
-            number = len(self.queues)
-            self.queues.append(queue)
-        return number
-
-    def _home(self, shape: Shape) -> str:
-        return ELEMENTS_OF.format(shape.study) if self.is_sliced(shape) else shape.partition
-
-    def _tasks_added(self, record: r.TasksAdded) -> None:
-        first = record.first
-        if first != len(self.tasks):
-            raise CantleBug(f"tasks were added from number {first}, but {len(self.tasks)} are known")
-        tasks = record.tasks
-        study = self.studies[record.study]
-        if not study.known:
-            study.first_task = first
-        elif first != study.first_task + study.known:
-            raise CantleBug(f"tasks of study {study.added.name} were added after those of another study")
-        study.known += len(tasks)
-        self.tasks.extend(tasks)
-        n = len(tasks)
-        self.phases.extend([Phase.WAITING] * n)
-        self.attempts.extend([0] * n)
-        self.blockers.extend([0] * n)
-        self.children.extend([None] * n)
-        self.queued.extend(bytes(n))
-        self.ran_on.frombytes(b"\xff" * (4 * n))
-        for times in (self.pids, self.launched_at, self.ended_at):
-            times.frombytes(bytes(8 * n))
-        self.ranks.extend(b_levels(tasks, first))
-        self.totals[Phase.WAITING] += n
-        children = self.children
-        for number, task in enumerate(tasks, first):
-            self.counts[task.step][Phase.WAITING] += 1
-            for parents in (task.parents, task.after):
-                for parent in parents:
-                    found = children[parent]
-                    if found is None:
-                        found = children[parent] = []
-                    found.append(number)
-        self._recount(range(first, first + n))
-        self.feasibility_version += 1
-        self.version += 1
-
-    def _study_over(self, record: r.StudyOver) -> None:
-        study = self.studies[record.study]
-        if not all(self.phases[task] in FINAL for task in study.tasks):
-            raise CantleBug(f"study {study.added.name} is called over, but not all of its tasks are")
-        study.over = True
-        self.promised -= max(0, study.added.tasks - study.known)
-        blank: dict[int, Task] = {}
-        for number in study.tasks:
-            step = self.tasks[number].step
-            row = blank.get(step)
-            if row is None:
-                row = blank[step] = Task("", step)
-            self.tasks[number] = row
-            self.children[number] = None
-            self.ranks[number] = 0.0
-            for known in (self.ended, self.cause_of, self.faults, self.restarts, self.losses, self.shunned):
-                known.pop(number, None)
-            self.restart_next.discard(number)
-        self.observed.pop(record.study, None)
-        for shape in [shape for shape in self._shapes if shape.study == record.study]:
-            number = self._shapes.pop(shape)
-            self.homes[self._home(shape)].remove(number)
-            self.queues[number] = ReadyQueue(shape, self.phases, self.queued)
-            self.short_shapes.pop(number, None)
-            self._free_queues.append(number)
-        self.version += 1
-
-    def _study_changed(self, record: r.StudyChanged) -> None:
-        self.studies[record.study].digest = record.digest
-        first_step = len(self.steps)
-        self._add_steps(record.steps, record.study)
-        for number, row in record.rows.items():
-            self._describe_anew(number, structs.replace(row, step=row.step + first_step))
-        again: dict[int, None] = {}
-        stack = list(record.tasks)
-        while stack:
-            task = stack.pop()
-            if task not in again:
-                again[task] = None
-                stack.extend(self.children[task] or ())
-        for task in again:
-            if self.phases[task] == Phase.DONE:
-                self._move(task, Cause.REDO)
-        self._revive([task for task in again if self.phases[task] not in ACTIVE])
-        self.feasibility_version += 1
-        self.version += 1
-
-    def _revived(self, record: r.Revived) -> None:
-        again: dict[int, None] = {}
-        stack = list(record.tasks)
-        while stack:
-            task = stack.pop()
-            if task not in again and self.phases[task] in UNSUCCESSFUL:
-                again[task] = None
-                stack.extend(t for t in self.children[task] or () if self.phases[t] == Phase.SKIPPED)
-        self._revive(list(again))
-        self.feasibility_version += 1
-        self.version += 1
-
-    def _describe_anew(self, number: int, row: Task) -> None:
-        before = self.tasks[number]
-        for parent in (*before.parents, *before.after):
-            (self.children[parent] or []).remove(number)
-        for parent in (*row.parents, *row.after):
-            found = self.children[parent]
-            if found is None:
-                found = self.children[parent] = []
-            found.append(number)
-        phase = self.phases[number]
-        self.counts[before.step][phase] -= 1
-        self.counts[row.step][phase] += 1
-        self.tasks[number] = row
-        if self.queued[number]:
-            queue = self.queues[self.shape_of_step[before.step]]
-            queue.remove(number)
-            if phase == Phase.READY:
-                self._queue(number)
-
-    def _limits_changed(self, record: r.LimitsChanged) -> None:
-        self.studies[record.study].limits = record.limits
-        self.version += 1
-
     def _stop_asked(self, record: r.StopAsked) -> None:
         self.stopping = record.reason or "stopped"
         self.at_once = self.at_once or record.at_once
         for task in self.running:
             if record.at_once or task not in self.being_stopped:
                 self.to_stop.setdefault(task, self.being_stopped.get(task, "interrupted"))
-        self.version += 1
-
-    def _cancel_asked(self, record: r.CancelAsked) -> None:
-        concerned: Iterable[int] = range(len(self.tasks)) if record.tasks is None else record.tasks
-        if record.tasks is None and record.study is not None:
-            concerned = self.studies[record.study].tasks
-        for task in concerned:
-            phase = self.phases[task]
-            if phase in UNSTARTED:
-                self._end(task, Cause.CANCEL, f"canceled{f' by {record.by}' if record.by else ''}")
-            elif phase in ACTIVE and self.being_stopped.get(task) != "canceled":
-                self.to_stop[task] = "canceled"
         self.version += 1
 
     def _time_passed(self, _record: r.TimePassed) -> None:
@@ -847,14 +640,9 @@ class State:
     _RULES: ClassVar[dict[type, Callable[[State, Any], None]]] = {
         r.RunStarted: _run_started,
         r.RunResumed: _run_resumed,
-        r.StudyAdded: _study_added,
-        r.TasksAdded: _tasks_added,
-        r.StudyOver: _study_over,
-        r.StudyChanged: _study_changed,
-        r.Revived: _revived,
-        r.LimitsChanged: _limits_changed,
+        r.StudyAdded: study_added,
+        r.TasksAdded: tasks_added,
         r.StopAsked: _stop_asked,
-        r.CancelAsked: _cancel_asked,
         r.TimePassed: _time_passed,
         r.NodesJoined: _nodes_joined,
         r.NodesAwaited: _nodes_awaited,
@@ -872,6 +660,8 @@ def _rarer_rule(kind: type[r.AnyRecord]) -> Callable[[State, Any], None]:
     """The rule of a record that few runs have; it is loaded with those of its like. KeyError for what is no record."""
     from cantle.core.nodes import RULES
 
+    if kind not in RULES:
+        from cantle.core.revisions import RULES
     if kind not in RULES:
         from cantle.core.partitions import RULES
     State._RULES.update(RULES)

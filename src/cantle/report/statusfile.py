@@ -13,7 +13,8 @@ from pathlib import Path
 from time import monotonic, time
 
 from cantle.core.phases import Phase
-from cantle.core.state import State, StudyState
+from cantle.core.state import State
+from cantle.core.studies import StudyState
 from cantle.report.wording import clock
 
 COLUMNS = (

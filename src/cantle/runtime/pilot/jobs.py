@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from cantle.core.phases import ACTIVE, FINAL, UNSTARTED, Phase
-from cantle.core.state import State, StudyState
+from cantle.core.state import State
+from cantle.core.studies import StudyState
 from cantle.runtime.pilot.messages import Job
 
 

@@ -13,7 +13,8 @@ from typing import Protocol, TypeAlias
 from msgspec.structs import replace
 
 from cantle.core.phases import FINAL
-from cantle.core.state import State, StudyState
+from cantle.core.state import State
+from cantle.core.studies import StudyState
 from cantle.errors import CantleError, JournalError, LockedError
 from cantle.model.records import (
     CancelAsked,

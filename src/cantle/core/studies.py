@@ -1,0 +1,134 @@
+"""What is a study to the state, and what does it bring: steps, whose tasks queue by shape, and tasks?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cantle.core.observed import Observed
+from cantle.core.phases import Phase
+from cantle.core.queues import ReadyQueue, Shape
+from cantle.core.ranks import b_levels
+from cantle.errors import CantleBug
+from cantle.model import records as r
+from cantle.model.study import Limits, Step
+
+if TYPE_CHECKING:
+    from cantle.core.state import State
+
+ELEMENTS_OF = "elements of study {}"
+"""Where the tasks of a sliced study run that take several nodes."""
+
+
+class StudyState:
+    """One study of the run. Its tasks are the `known` ones from `first_task` on."""
+
+    __slots__ = (
+        "added",
+        "digest",
+        "failing",
+        "first_step",
+        "first_task",
+        "in_progress",
+        "known",
+        "limits",
+        "over",
+        "slots",
+    )
+
+    def __init__(self, added: r.StudyAdded, first_step: int) -> None:
+        self.added = added
+        self.first_step = first_step
+        self.limits: Limits = added.limits
+        self.digest = added.digest
+        self.first_task = 0
+        self.known = 0
+        self.in_progress = 0
+        self.failing = ""
+        """With fail-fast, and once something failed: why nothing of it is begun any more."""
+        self.slots = 0
+        """How many cores its attempts own."""
+        self.over = False
+
+    @property
+    def tasks(self) -> range:
+        """The numbers of its tasks."""
+        return range(self.first_task, self.first_task + self.known)
+
+
+def study_added(state: State, record: r.StudyAdded) -> None:
+    """The rule of `StudyAdded`."""
+    study = len(state.studies)
+    state.studies.append(StudyState(record, len(state.steps)))
+    state.promised += record.tasks
+    add_steps(state, record.steps, study)
+
+
+def add_steps(state: State, steps: list[Step], study: int) -> None:
+    """Number further steps of the study, and let their tasks queue with those of the same shape."""
+    extra = state.studies[study].added.priority
+    if study not in state.observed and any(step.widths for step in steps):
+        state.observed[study] = Observed()
+    for step in steps:
+        shape = Shape(step.needs, step.priority + extra, study, step.widths, step.partition)
+        number = state._shapes.get(shape)
+        if number is None:
+            number = state._shapes[shape] = _new_queue(state, shape)
+            state.homes.setdefault(home_of(state, shape), []).append(number)
+        state.steps.append(step)
+        state.study_of_step.append(study)
+        state.shape_of_step.append(number)
+        state.counts.append([0] * len(Phase))
+
+
+def _new_queue(state: State, shape: Shape) -> int:
+    queue = ReadyQueue(shape, state.phases, state.queued)
+    if state._free_queues:
+        number = state._free_queues.pop()
+        state.queues[number] = queue
+    else:
+        number = len(state.queues)
+        state.queues.append(queue)
+    return number
+
+
+def home_of(state: State, shape: Shape) -> str:
+    """Where tasks of this shape run, as the keys of `State.homes` say it."""
+    return ELEMENTS_OF.format(shape.study) if state.is_sliced(shape) else shape.partition
+
+
+def tasks_added(state: State, record: r.TasksAdded) -> None:
+    """The rule of `TasksAdded`. Raises CantleBug when they are not numbered on from those that are known."""
+    first = record.first
+    if first != len(state.tasks):
+        raise CantleBug(f"tasks were added from number {first}, but {len(state.tasks)} are known")
+    tasks = record.tasks
+    study = state.studies[record.study]
+    if not study.known:
+        study.first_task = first
+    elif first != study.first_task + study.known:
+        raise CantleBug(f"tasks of study {study.added.name} were added after those of another study")
+    study.known += len(tasks)
+    state.tasks.extend(tasks)
+    n = len(tasks)
+    state.phases.extend([Phase.WAITING] * n)
+    state.attempts.extend([0] * n)
+    state.blockers.extend([0] * n)
+    state.children.extend([None] * n)
+    state.queued.extend(bytes(n))
+    state.ran_on.frombytes(b"\xff" * (4 * n))
+    for times in (state.pids, state.launched_at, state.ended_at):
+        times.frombytes(bytes(8 * n))
+    state.ranks.extend(b_levels(tasks, first))
+    state.totals[Phase.WAITING] += n
+    children = state.children
+    for number, task in enumerate(tasks, first):
+        state.counts[task.step][Phase.WAITING] += 1
+        for parents in (task.parents, task.after):
+            for parent in parents:
+                found = children[parent]
+                if found is None:
+                    found = children[parent] = []
+                found.append(number)
+    state._recount(range(first, first + n))
+    state.feasibility_version += 1
+    state.version += 1
