@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -230,3 +232,27 @@ def test_an_allocation_counts_what_is_on_its_way_and_ends_in_order(tmp_path: Pat
     assert [e.count for e in inbox.events if isinstance(e, NodesAwaited)] == [1, 2, 0], "nobody waits for ever"
     fleet.close()
     assert source.closed and not inbox.watched and not list((tmp_path / "fleet").iterdir())
+
+
+_MANY_FILES = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+from cantle.allocations.fleet.allocation import FleetAllocation
+from cantle.allocations.forking import fork_runner
+
+def bound():
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+allocation = FleetAllocation([])
+allocation.prepare()
+ours, theirs = bound(), os.pipe()
+fork_runner(lambda: os.write(theirs[1], b"%d" % bound())).close()
+print(ours, os.read(theirs[0], 20).decode(), flush=True)
+os._exit(0)
+"""
+
+
+def test_a_conductor_of_many_runners_may_open_many_files_and_what_it_forks_as_many_as_before() -> None:
+    done = subprocess.run([sys.executable, "-c", _MANY_FILES], capture_output=True, text=True, timeout=60, check=True)
+    ours, its = map(int, done.stdout.split())
+    assert its == 256 < ours

@@ -22,6 +22,10 @@ from cantle.runner.channel import DescriptorChannel
 _LEAVE_S = 8.0
 """How long a runner may take to end its tasks and leave."""
 
+_MANY_FILES = 1 << 16
+_files_before: list[tuple[int, int]] = []
+"""How many files this process might have open before it was allowed more; what it forks is as it was."""
+
 
 class LocalChannel(DescriptorChannel):
     """The conductor's end of a pipe pair to a child. Closing it waits until the runner, and all below it, has ended."""
@@ -99,6 +103,7 @@ def be_a_runner(read_fd: int, write_fd: int, errand: Callable[[], None] | None =
     status = 1
     try:
         forget_signals()
+        _allow_files_as_before()
         if errand is not None:
             errand()
         close_all_but((read_fd, write_fd))
@@ -112,6 +117,30 @@ def be_a_runner(read_fd: int, write_fd: int, errand: Callable[[], None] | None =
         status = 0
     finally:
         os._exit(status)
+
+
+def allow_many_files() -> None:
+    """Many open files, as far as the machine lets us have them; the usual bound is for programs that cannot count beyond it.
+
+    Runners that are forked later, and their tasks, have the bound that was there before.
+    """
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MANY_FILES if hard == resource.RLIM_INFINITY else min(hard, _MANY_FILES)
+    if 0 <= soft < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        except (OSError, ValueError):  # then it has to do
+            return
+        _files_before[:] = [(soft, hard)]
+
+
+def _allow_files_as_before() -> None:
+    if _files_before:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_NOFILE, _files_before.pop())
 
 
 def forget_signals() -> None:

@@ -94,6 +94,7 @@ def _hold(layout: Layout, asked: Namespace, herald: Herald) -> int:
             as_before(layout, asked)
         machine = this_machine(asked)
 
+        from cantle.allocations.forking import allow_many_files
         from cantle.core.decide import Decider
         from cantle.plugins import find
         from cantle.runtime.patience import bounded
@@ -108,7 +109,7 @@ def _hold(layout: Layout, asked: Namespace, herald: Herald) -> int:
                 raise LockedError(_up_already(asked.name, "begun this very moment")) from problem
             raise
         _spare_the_collector()
-        _allow_many_files()
+        allow_many_files()  # each study has two open
         try:
             heed(pilot.record, asked)
             pilot.conduct(machine, decider, Surroundings(_reopen, _keep_status, herald.ready, _note))
@@ -129,18 +130,6 @@ def _spare_the_collector() -> None:
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
     gc.enable()
-
-
-def _allow_many_files() -> None:
-    """Each study has two files open; the usual bound is there for programs that cannot count beyond it."""
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (OSError, ValueError):
-            pass
 
 
 def _reopen(reader: str, folder: Path) -> Study:

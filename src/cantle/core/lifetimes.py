@@ -90,7 +90,7 @@ class Lifetimes(msgspec.Struct):
 
     def next_leave(self) -> float:
         """When the next node has to be empty; infinite when none has."""
-        return min((at for index, at in self.leaves.items() if not self.over >> index & 1), default=inf)
+        return next((at for at, left in self.steps if left & ~self.over), inf)
 
     def was_cut_off(self, task: int, seconds: float) -> None:
         """An attempt of the task was ended with its node, after so long."""

@@ -30,6 +30,7 @@ from cantle.allocations.fleet.server import (
     Refused,
 )
 from cantle.allocations.fleet.source import Invitation, Source
+from cantle.allocations.forking import allow_many_files
 from cantle.errors import MachineError
 from cantle.model.records import Event, NodesAwaited, NodesJoined
 from cantle.model.resources import Node
@@ -198,6 +199,7 @@ class FleetAllocation:
     def _begin(self) -> None:
         if not self._begun:
             self._begun = True
+            allow_many_files()  # each runner costs several, and so does each session that started one
             self._server.start()
 
     def _hear(self) -> None:
