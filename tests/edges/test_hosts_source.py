@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hosts_rig import Rig, Told, until
 
+from cantle.allocations.hosts import source as hosts_source
 from cantle.allocations.hosts.host import Host
 from cantle.allocations.hosts.source import HostsSource
 from cantle.errors import RequestError
@@ -129,6 +131,14 @@ def test_a_host_that_ssh_cannot_reach_is_named_with_the_words_of_ssh(rig, name, 
 def test_a_host_that_does_not_answer_is_given_up_within_the_bound(rig):
     with Started(rig, host("silent"), patience_s=(0.3, 9, 9)) as it:
         assert it.why() == "silent: no answer within 0.3 s; does `ssh silent true` work?"
+
+
+def test_the_end_of_a_run_does_not_wait_for_a_host_that_never_answered(rig, monkeypatch):
+    monkeypatch.setattr(hosts_source, "_CLOSE_S", 600.0)
+    begun = time.monotonic()
+    with Started(rig, host("silent")):
+        until(lambda: rig.exists("ssh.log"))  # its ssh is at work; leaving the block ends the run
+    assert time.monotonic() - begun < 40, "the stand-in stays silent for a minute"
 
 
 def test_a_server_with_too_many_others_at_its_door_is_tried_again(rig):

@@ -151,6 +151,8 @@ class Node:
         stop(self._outer, signal.SIGKILL, 10)
         self.unshape()
         ip_maybe("link", "delete", self._link)
+        # Who asks for it next is to find out soon that nobody is there, and not to trust what he knew.
+        ip_maybe("neighbour", "delete", self.address, "dev", self.cluster.bridge)
         (self.directory / "ready").unlink(missing_ok=True)
         self.frozen = False
 
