@@ -188,9 +188,9 @@ class HostsSource:
     def _end_all(self, sessions: list[Session]) -> None:
         """Close all life lines; a session whose runner has not ended after a while is left to its own bounds."""
         for session in sessions:
-            session.hang_up()
             if session.phase == "connecting":  # nothing runs there yet, and its host may never answer
                 session.kill()
+            session.hang_up()
         until = monotonic() + _CLOSE_S
         for session in sessions:
             session.wait(until - monotonic())
