@@ -3,7 +3,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 OUT := demo-out
-BENCHES := spawn startup chain replay memory core partition quality holding mixed scale
+BENCHES := spawn startup chain replay memory core partition quality holding mixed scale fleet
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 
