@@ -11,8 +11,21 @@ from cantle.cli.machine import limit_options, limits_of
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+    from argparse import _ArgumentGroup as ArgumentGroup
 
     from cantle.model.study import Study
+
+
+def duration_options(group: ArgumentGroup) -> None:
+    """The options that say how long tasks take where the study does not, or otherwise than it does."""
+    group.add_argument(
+        "--default-estimate",
+        type=at_least(0, float),
+        default=1.0,
+        metavar="S",
+        help="seconds for tasks of which nobody knows anything, at most their walltime (default 1)",
+    )
+    group.add_argument("--scale", type=at_least(0, float), default=1.0, metavar="X", help="recorded durations times X")
 
 
 def reading_options(parser: ArgumentParser) -> None:
@@ -194,14 +207,7 @@ def _simulate_arguments(parser: ArgumentParser) -> None:
     chance.add_argument(
         "--start-delay", type=at_least(0, float), default=0.0, metavar="S", help="seconds from launch to start"
     )
-    chance.add_argument(
-        "--default-estimate",
-        type=at_least(0, float),
-        default=1.0,
-        metavar="S",
-        help="duration of tasks without an estimate, at most their walltime (default 1)",
-    )
-    chance.add_argument("--scale", type=at_least(0, float), default=1.0, metavar="X", help="recorded durations times X")
+    duration_options(chance)
     chance.add_argument(
         "-a", "--attempts", type=at_least(1), default=1, metavar="N", help="tries of a failing task (default 1)"
     )

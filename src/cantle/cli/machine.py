@@ -80,14 +80,14 @@ def machine_options(parser: ArgumentParser) -> None:
     )
     fleet_options(parser)
     ending_options(parser)
+    telling_options(parser, "print one JSON object a line: tasks that ended, then a summary")
+
+
+def telling_options(parser: ArgumentParser, as_json: str) -> None:
+    """The options that say how much is told; `as_json` is what --json prints."""
     telling = parser.add_argument_group("what is told")
     telling.add_argument("-q", "--quiet", action="store_true", help="print failures only")
-    telling.add_argument(
-        "--json",
-        action="store_true",
-        dest="as_json",
-        help="print one JSON object a line: tasks that ended, then a summary",
-    )
+    telling.add_argument("--json", action="store_true", dest="as_json", help=as_json)
 
 
 def limit_options(parser: ArgumentParser, remote: bool = False) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cantle.cli.command import Command, amount, at_least, wrong
-from cantle.cli.foreseeing import cores_here, read_dry, reading_options
+from cantle.cli.foreseeing import cores_here, duration_options, read_dry, reading_options
 from cantle.cli.machine import limit_options, limits_of
 from cantle.cli.reporting import need_charts, write_page
 from cantle.cli.slicing import slicing_asked, slicing_options
@@ -62,14 +62,7 @@ def _plan_arguments(parser: ArgumentParser) -> None:
         metavar="RUN",
         help="as long as they took in this run's directory, by task or else by step; without --nodes also on its nodes",
     )
-    times.add_argument(
-        "--default-estimate",
-        type=at_least(0, float),
-        default=1.0,
-        metavar="S",
-        help="seconds for tasks of which nobody knows anything, at most their walltime (default 1)",
-    )
-    times.add_argument("--scale", type=at_least(0, float), default=1.0, metavar="X", help="recorded durations times X")
+    duration_options(times)
     parser.add_argument(
         "--finish-by", type=amount("duration_s"), metavar="TIME", help="recommend what ends within this time, as in 8h"
     )

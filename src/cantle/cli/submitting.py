@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cantle.cli.command import Command, between, wrong
-from cantle.cli.machine import JOBS, fresh_directory, limits_of, say
+from cantle.cli.machine import JOBS, fresh_directory, limits_of, say, telling_options
 from cantle.cli.running import read_study, study_arguments
 
 if TYPE_CHECKING:
@@ -44,14 +44,7 @@ def _arguments(parser: ArgumentParser) -> None:
     )
     group.add_argument("--wait", action="store_true", help="wait until it is over, and end as it did")
     group.add_argument("--follow", action="store_true", help="the same, telling of it as `cantle run` does")
-    telling = parser.add_argument_group("what is told")
-    telling.add_argument("-q", "--quiet", action="store_true", help="print failures only")
-    telling.add_argument(
-        "--json",
-        action="store_true",
-        dest="as_json",
-        help="print JSON objects, one a line: where it went, then as `run`",
-    )
+    telling_options(parser, "print JSON objects, one a line: where it went, then as `run`")
 
 
 def _submit(asked: Namespace) -> int:
