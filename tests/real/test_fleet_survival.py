@@ -192,12 +192,12 @@ def test_a_disk_that_fills_costs_what_fails_there_and_the_node_is_left(
 ) -> None:
     """The disk on which tasks write: theirs fail, as they do nowhere else, and are done elsewhere."""
     write = f"head -c 9999 /dev/zero >{tidy_cluster.disk}/$$ || exit 1"
-    with ordeal(tidy_cluster, shared_path, NODES, 30, "--attempts", "2", pause=0.2, then=write) as run:
-        run.until_begun(AT_ONCE)
-        tidy_cluster.fill("c2")
+    with ordeal(tidy_cluster, shared_path, NODES, 60, "--attempts", "2", pause=0.3, then=write) as run:
         run.go()
+        run.until(lambda: len(run.ended("done")) >= AT_ONCE)
+        tidy_cluster.fill("c2")
         run.ends()
-        assert sorted(task for task, _ in run.ended("done")) == list(range(30))
+        assert sorted(task for task, _ in run.ended("done")) == list(range(60))
         failed = run.ended("failed")
         assert failed
         assert failed <= run.launched_on("c2")
