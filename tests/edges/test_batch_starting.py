@@ -210,3 +210,17 @@ def test_closing_ends_a_starter_that_does_not_heed_its_runners_leaving(rig: Call
     it.source.close()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, signal.SIG_DFL)
+
+
+def test_whatever_ends_the_watch_over_starters_nobody_waits_for_their_runners_for_ever() -> None:
+    def ends_at() -> float:
+        raise KeyError("TimeLimit")
+
+    told = Told()
+    source = BatchSource(Slurm(), JOB, HOSTS, {}, ends_at)
+    source.start(Invitation("/run/invitation", b"", "python3"), told)
+    until(lambda: told.failures)
+    source.lost("n1")
+    source.close()
+    assert told.failures == [(2, "starters are watched no more: KeyError: 'TimeLimit'")]
+    assert told.expected == 2

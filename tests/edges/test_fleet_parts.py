@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from queue import Queue
 
 import pytest
 from msgspec.structs import replace
@@ -17,11 +19,12 @@ from cantle.allocations.fleet import letter as letters
 from cantle.allocations.fleet.addresses import addresses_of, chosen
 from cantle.allocations.fleet.allocation import FleetAllocation
 from cantle.allocations.fleet.certificates import make_identities
-from cantle.allocations.fleet.joining import Hello, arrived, judge, unique
+from cantle.allocations.fleet.joining import Hello, Verdict, arrived, judge, unique
+from cantle.allocations.fleet.lane import KEY_BYTES, TAKEN, Lane, Lanes, open_lane
 from cantle.allocations.fleet.letter import Letter
-from cantle.allocations.fleet.reaching import reach
+from cantle.allocations.fleet.reaching import context_of, reach
 from cantle.allocations.fleet.relay import Relay
-from cantle.allocations.fleet.server import Broken
+from cantle.allocations.fleet.server import Broken, FleetServer, Listening
 from cantle.allocations.fleet.source import Invitation, Report
 from cantle.errors import RequestError
 from cantle.model.records import Event, NodesAwaited
@@ -256,3 +259,71 @@ def test_a_conductor_of_many_runners_may_open_many_files_and_what_it_forks_as_ma
     done = subprocess.run([sys.executable, "-c", _MANY_FILES], capture_output=True, text=True, timeout=60, check=True)
     ours, its = map(int, done.stdout.split())
     assert its == 256 < ours
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_runner_knows_whether_its_lane_was_taken_before_it_says_that_it_has_joined(wanted: bool) -> None:
+    ours, theirs = make_identities("run-1")
+
+    def take(key: bytes, connection: ssl.SSLSocket) -> bool:
+        assert key == b"k" * KEY_BYTES
+        if wanted:
+            connection.send(TAKEN)
+            lanes_taken.append(Lane(connection))
+        return wanted
+
+    async def both() -> str:
+        lanes = Lanes("127.0.0.1", context_of(ours, ssl.Purpose.CLIENT_AUTH), take, refused.append)
+        accepting = asyncio.create_task(lanes.accept())
+        try:
+            lane = await open_lane("127.0.0.1", lanes.port, context_of(theirs), b"k" * KEY_BYTES)
+        except OSError as error:
+            return str(error)
+        finally:
+            accepting.cancel()
+        lane.close()
+        return ""
+
+    lanes_taken: list[Lane] = []
+    refused: list[str] = []
+    assert asyncio.run(both()) == ("" if wanted else "it has forgotten us meanwhile")
+    assert (len(lanes_taken), len(refused)) == ((1, 0) if wanted else (0, 1))
+    for lane in lanes_taken:
+        lane.close()
+        lane.hang_up()  # too late, and nobody else's descriptor is touched
+
+
+def test_a_server_that_cannot_give_signs_of_life_any_more_says_so_instead_of_falling_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def broken(_: FleetServer) -> None:
+        raise KeyError("what nobody thought of")
+
+    monkeypatch.setattr(FleetServer, "_beat", broken)
+    heard: Queue[object] = Queue()
+    server = FleetServer("run-1", heard.put, lambda _: Verdict(), host="127.0.0.1")
+    server.start()
+    assert isinstance(heard.get(timeout=60), Listening)
+    assert heard.get(timeout=60) == Broken("KeyError: 'what nobody thought of'")
+    server.close()
+
+
+def test_a_server_that_is_closed_ends_in_order_and_nobody_reaches_it_any_more() -> None:
+    heard: Queue[object] = Queue()
+    server = FleetServer("run-1", heard.put, lambda _: Verdict(), host="127.0.0.1")
+    server.start()
+    listening = heard.get(timeout=60)
+    assert isinstance(listening, Listening)
+    server.close()
+    assert heard.empty()
+    found = asyncio.run(reach(listening.addresses, listening.identity, 10.0))
+    assert (found.address, found.tried) == ("", (f"{listening.addresses[0]}: Connection refused",))
+
+
+def test_a_letter_from_a_file_comes_by_its_name_since_a_file_that_ends_tells_nothing(tmp_path: Path) -> None:
+    (tmp_path / "letter").write_bytes(b"{}\n")
+    with (tmp_path / "letter").open("rb") as file:
+        words = [sys.executable, "-m", "cantle", "runner", "--connect", "-"]
+        done = subprocess.run(words, stdin=file, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "stdin is a file" in done.stderr and "--connect FILE" in done.stderr and "Traceback" not in done.stderr

@@ -362,3 +362,18 @@ def test_a_runner_of_somebody_else_is_not_started_again(rig):
         it.has_joined("one")
         it.source.lost("stranger")
         assert it.told.expected == 1
+
+
+def test_whatever_ends_the_watch_over_hosts_nobody_waits_for_them_and_runners_stay_until_the_end(rig, monkeypatch):
+    def broken(*_: object) -> None:
+        raise KeyError("what nobody thought of")
+
+    with Started(rig, host("one")) as it:
+        it.has_joined("one")
+        monkeypatch.setattr(it.source, "_begin_some", broken)
+        it.source.lost("one")
+        assert it.why() == "hosts are looked after no more: KeyError: 'what nobody thought of'"
+        it.source.lost("one")
+        assert it.told.expected == 2
+        assert not rig.exists("one.over")
+    until(lambda: rig.exists("one.over"))

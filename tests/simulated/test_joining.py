@@ -6,8 +6,9 @@ from typing import Any
 
 from cantle.core.state import State
 from cantle.errors import MachineError
-from cantle.model.records import NodeLost, NodesJoined
+from cantle.model.records import NodeLost, NodesJoined, TaskHindered
 from cantle.model.resources import Node
+from cantle.model.study import Task
 from cantle.runtime.inbox import SelectInbox
 from cantle.runtime.real import RealWorld
 
@@ -53,4 +54,16 @@ def test_a_node_that_is_lost_before_anybody_heard_that_it_joined_is_told_and_ask
     for event in events:
         state.apply(event)
     assert not state.room.alive
+    inbox.close()
+
+
+def test_what_keeps_a_task_from_beginning_is_told_also_when_a_node_joins_in_the_same_moment() -> None:
+    inbox = SelectInbox()
+    both: Any = Flighty(inbox)
+    state = State()
+    state.tasks.append(Task("spread", 0))
+    world = RealWorld(state, inbox, both, both, both)
+    inbox.put(TaskHindered(1.0, 0, 1, "srun waits for its nodes"))
+    world.wait()
+    assert [news for news in world.lost if "spread" in news] == ["spread has not begun: srun waits for its nodes"]
     inbox.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,6 +54,8 @@ def _serve(asked: Namespace) -> int:
         line = sys.stdin.buffer.readline()
         if not line:
             raise RequestError("there was nothing on stdin: whoever started this runner has gone")
+        if stat.S_ISREG(os.fstat(0).st_mode):
+            raise RequestError("--connect -: stdin is a file, whose end tells nothing. Name it instead: --connect FILE")
         letter = letters.decode(line, "what came over stdin")
     else:
         path = Path(asked.connect)

@@ -59,13 +59,18 @@ class RealWorld:
     def wait(self) -> list[Event]:
         """What has happened; nothing, if nothing has for a moment."""
         events = self.inbox.wait(TICK_S if self._wake_at == math.inf else self._until_wake())
+        of_nodes = False
         for event in events:
             kind = type(event)
-            if isinstance(event, TaskHindered) and event.why:
-                self.lost.append(f"{self.state.tasks[event.task].name} has not begun: {event.why}")
             if kind is NodesJoined or kind is NodeLost:
-                return self._with_nodes(events)
-        return events
+                of_nodes = True
+            elif kind is TaskHindered:
+                self._tell_hindrance(event)
+        return self._with_nodes(events) if of_nodes else events
+
+    def _tell_hindrance(self, event: Event) -> None:
+        if isinstance(event, TaskHindered) and event.why:
+            self.lost.append(f"{self.state.tasks[event.task].name} has not begun: {event.why}")
 
     def wake_at(self, time: float) -> None:
         """Let time pass as an event then."""

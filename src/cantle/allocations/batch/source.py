@@ -99,8 +99,9 @@ class BatchSource:
         self._closing = True
         if self._thread is not None:
             self._awake()
-            self._thread.join(2 * _LEAVE_S + 2)
+            self._thread.join(_LEAVE_S)
             self._thread = None
+            self._end_all()
             for fd in self._wake:
                 os.close(fd)
 
@@ -110,13 +111,27 @@ class BatchSource:
         except OSError:  # full of them
             pass
 
+    def _end_all(self) -> None:
+        for patience_s, number in ((_LEAVE_S, signal.SIGTERM), (_LEAVE_S, signal.SIGKILL)):
+            until = monotonic() + patience_s
+            for starter in self._starters:
+                starter.wait(max(0.0, until - monotonic()))
+            for starter in self._starters:
+                starter.signal(number)
+        for starter in self._starters:
+            starter.wait(1.0)
+            if not starter.ended:
+                starter.forget()
+
     # All below runs in the thread.
 
     def _live(self) -> None:
         try:
             self._watch()
         except Exception as problem:  # noqa: BLE001 - nobody shall wait for ever, whatever it is
+            self._closing = True  # whoever is lost from now on is not started again
             missing = sum(starter.missing for starter in self._starters if starter.waits)
+            missing += sum(len(hosts) for hosts in self._wanted)
             self._report.failed(missing, f"starters are watched no more: {type(problem).__name__}: {problem}")
 
     def _watch(self) -> None:
@@ -126,13 +141,13 @@ class BatchSource:
             until = ("--until", f"{ends_at:.0f}") if ends_at else ()
             while not self._closing:
                 while self._wanted and not self._closing:
-                    self._begin(self._wanted.popleft(), until, selector)
+                    self._begin(self._wanted[0], until, selector)
+                    self._wanted.popleft()
                 waiting = any(starter.waits for starter in self._starters)
                 for key, _ in selector.select(0.5 if waiting else None):
                     self._heed(key.data, selector)
                 for starter in [each for each in self._starters if each.waits]:
                     self._look_after(starter)
-            self._end_all()
 
     def _begin(self, hosts: Sequence[Host], until: tuple[str, ...], selector: selectors.BaseSelector) -> None:
         def invite(options: Sequence[str]) -> list[str]:
@@ -219,18 +234,6 @@ class BatchSource:
         if not quoted:
             return "; it said nothing"
         return f". {meanings[0].capitalize() if meanings else 'It said'}:{quoted}"
-
-    def _end_all(self) -> None:
-        for patience_s, number in ((_LEAVE_S, signal.SIGTERM), (_LEAVE_S, signal.SIGKILL)):
-            until = monotonic() + patience_s
-            for starter in self._starters:
-                starter.wait(max(0.0, until - monotonic()))
-            for starter in self._starters:
-                starter.signal(number)
-        for starter in self._starters:
-            starter.wait(1.0)
-            if not starter.ended:
-                starter.forget()
 
 
 def _none(starter: Starter) -> str:

@@ -12,11 +12,14 @@ import os
 import socket
 import ssl
 from collections.abc import Callable
+from threading import Lock
 from typing import TypeVar
 
 T = TypeVar("T")
 
 KEY_BYTES = 16
+TAKEN = b"\0"
+"""What the conductor says first, to a runner whose key it knows."""
 _RECEIVE = 1 << 18
 _SEND = 1 << 16
 _OPENS_S = 20.0
@@ -38,6 +41,8 @@ class Lane:
         self.why_ended = ""
         self.on_close: Callable[[], None] | None = None
         self._spare = os.dup(self.read_fd)
+        self._ending = Lock()
+        """Whoever hangs up must not meet a descriptor that has become somebody else's meanwhile."""
 
     @property
     def backlog(self) -> int:
@@ -78,11 +83,12 @@ class Lane:
 
     def hang_up(self) -> None:
         """End the connection from another thread: whoever uses the lane finds that the other side has gone."""
-        try:
-            with socket.socket(fileno=os.dup(self._spare)) as same:
-                same.shutdown(socket.SHUT_RDWR)
-        except OSError:  # it has ended by itself
-            pass
+        with self._ending:
+            try:
+                with socket.socket(fileno=os.dup(self._spare)) as same:
+                    same.shutdown(socket.SHUT_RDWR)
+            except OSError:  # it has ended by itself
+                pass
 
     def close(self) -> None:
         """Close; the runner takes this as the end of its conductor and ends all that it started."""
@@ -91,14 +97,16 @@ class Lane:
         if self.on_close is not None:
             self.on_close()
         self._connection.close()
-        os.close(self._spare)
-        self._spare = -1
+        with self._ending:
+            os.close(self._spare)
+            self._spare = -1
 
 
 class Lanes:
     """Takes the connections of runners that were let in. `host` "" listens on all addresses.
 
-    `take` is given the key that came over a connection, and says whether it wants that; `refused` is told of strangers.
+    `take` is given the key that came over a connection, says `TAKEN` over it if it wants that, and whether it does; `refused`
+    is told of strangers.
     """
 
     def __init__(
@@ -161,7 +169,7 @@ class Lanes:
 
 
 async def open_lane(host: str, port: int, context: ssl.SSLContext, key: bytes) -> Lane:
-    """The runner's end. Raises OSError, or TimeoutError when the conductor does not answer."""
+    """The runner's end. Raises OSError when the conductor does not take it, or TimeoutError when it does not answer."""
     async with asyncio.timeout(_OPENS_S):
         loop = asyncio.get_running_loop()
         [(family, kind, protocol, _, address), *_] = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -174,6 +182,8 @@ async def open_lane(host: str, port: int, context: ssl.SSLContext, key: bytes) -
             connection = secured = context.wrap_socket(plain, do_handshake_on_connect=False)
             await _until_done(secured, secured.do_handshake)
             await _until_done(secured, lambda: secured.send(key))
+            if await _until_done(secured, lambda: secured.recv(1)) != TAKEN:
+                raise ConnectionError("it has forgotten us meanwhile")
         except BaseException:
             connection.close()
             raise

@@ -309,7 +309,11 @@ class Member:
                     env.pop(name.encode(), None)
         if self._hello.node.apart:
             for path in (message.lock, message.packed):
-                os.makedirs(os.path.dirname(os.path.join(message.directory, path)), exist_ok=True)  # noqa: PTH103, PTH118, PTH120
+                folder = os.path.dirname(os.path.join(message.directory, path))  # noqa: PTH118, PTH120
+                try:
+                    os.makedirs(folder, exist_ok=True)  # noqa: PTH103
+                except OSError as error:
+                    self._end(BROKEN, f"{folder} cannot be made: {error.strerror}")
         return replace(message, env=env)
 
 

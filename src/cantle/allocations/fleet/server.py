@@ -29,7 +29,7 @@ from cantle.allocations.fleet.dasked import (
     security_of,
 )
 from cantle.allocations.fleet.joining import Hello, Verdict
-from cantle.allocations.fleet.lane import KEY_BYTES, Lane, Lanes
+from cantle.allocations.fleet.lane import KEY_BYTES, TAKEN, Lane, Lanes
 from cantle.allocations.fleet.reaching import context_of
 from cantle.allocations.fleet.turning import turn
 
@@ -192,16 +192,18 @@ class FleetServer:
         self._hear(Listening(addresses, theirs))
         accepting = asyncio.create_task(lanes.accept())
         beating = asyncio.create_task(self._beat())
+        ending = asyncio.create_task(self._end.wait())
         try:
-            await self._end.wait()
+            for dead in (await asyncio.wait({ending, beating, accepting}, return_when=asyncio.FIRST_COMPLETED))[0]:
+                dead.result()  # without either of the two nobody could join any more, nor stay
             for address in list(members):
                 self._send(address, {"op": OVER, "why": ""})
             until = monotonic() + self._patience_s
             while members and monotonic() < until:
                 await asyncio.sleep(0.01)
         finally:
-            beating.cancel()
-            accepting.cancel()
+            for task in (ending, beating, accepting):
+                task.cancel()
             await asyncio.wait_for(scheduler.close(), 5)
 
     async def _beat(self) -> None:
@@ -261,8 +263,14 @@ class FleetServer:
         member = self._members.get(worker)
         if member is None or member.hello is None:
             return False
+        lane = Lane(connection, member.ahead_s)
+        try:
+            connection.send(TAKEN)  # before anybody else uses the connection, and only to whom we tell of
+        except OSError:
+            lane.close()
+            return False
         member.heard = monotonic()
-        member.lane = lane = Lane(connection, member.ahead_s)
+        member.lane = lane
         lane.on_close = partial(self._from_elsewhere, self._let_go, worker)
         self._hear(Joined(member.hello, lane, member.notes))
         return True

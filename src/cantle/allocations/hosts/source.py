@@ -67,6 +67,10 @@ class HostsSource:
         self._revivals: dict[str, list[float]] = {}
         self._asked: deque[_Try] = deque()
         self._closing = False
+        self._selector: selectors.BaseSelector | None = None
+        self._sessions: dict[Session, _Try] = {}
+        self._restless: dict[Session, None] = {}
+        """Those of which something is to be expected before they are heard: all whose runner has not joined."""
         self._wake_read, self._wake_write = -1, -1
         self._thread: threading.Thread | None = None
         self._invitation: Invitation | None = None
@@ -105,8 +109,11 @@ class HostsSource:
         self._closing = True
         if self._thread is not None:
             self._wake()
-            self._thread.join(_CLOSE_S + 5)
+            self._thread.join(_CLOSE_S)
             self._thread = None
+            self._end_all(list(self._sessions))
+            if self._selector is not None:
+                self._selector.close()
             for fd in (self._wake_read, self._wake_write):
                 os.close(fd)
 
@@ -119,50 +126,79 @@ class HostsSource:
     # All below runs in the thread.
 
     def _live(self) -> None:
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._wake_read, selectors.EVENT_READ)
-            sessions: dict[Session, _Try] = {}
-            waiting: deque[_Try] = deque()
-            while not self._closing:
-                while self._asked:
-                    waiting.append(self._asked.popleft())
-                self._begin_some(waiting, sessions, selector)
-                restless = bool(waiting) or any(not session.is_quiet for session in sessions)
-                for key, _ in selector.select(_TICK_S if restless else None):
-                    if key.data is None:
-                        os.read(self._wake_read, 4096)
-                    else:
-                        key.data.serve(key.fd)
-                now = monotonic()
-                for session in [each for each in sessions if not each.is_quiet and each.is_over(now)]:
-                    tried = sessions.pop(session)
-                    session.close()
-                    if again := self._end(tried, session.end()):
-                        waiting.append(again)
-            self._end_all(list(sessions))
+        try:
+            self._watch()
+        except Exception as problem:  # noqa: BLE001 - nobody shall wait for ever, whatever it is
+            self._closing = True  # whoever is lost from now on is not started again; life lines stay until the end
+            assert self._report is not None
+            self._report.failed(
+                len(self._hosts), f"hosts are looked after no more: {type(problem).__name__}: {problem}"
+            )
 
-    def _begin_some(
-        self, waiting: deque[_Try], sessions: dict[Session, _Try], selector: selectors.BaseSelector
-    ) -> None:
-        connecting = sum(session.phase == "connecting" for session in sessions)
+    def _watch(self) -> None:
+        self._selector = selector = selectors.DefaultSelector()
+        selector.register(self._wake_read, selectors.EVENT_READ)
+        waiting: deque[_Try] = deque()
+        looked = monotonic()
+        while not self._closing:
+            while self._asked:
+                waiting.append(self._asked.popleft())
+            if waiting:
+                self._begin_some(waiting, selector)
+            look: dict[Session, None] = {}
+            for key, _ in selector.select(_TICK_S if waiting or self._restless else None):
+                if key.data is None:
+                    os.read(self._wake_read, 4096)
+                else:
+                    key.data.serve(key.fd)
+                    look[key.data] = None
+            now = monotonic()
+            if now - looked >= _TICK_S:
+                looked = now
+                look |= self._restless
+            for session in look:
+                if again := self._look_at(session, now):
+                    waiting.append(again)
+
+    def _look_at(self, session: Session, now: float) -> _Try | None:
+        """See how far it is. Another try, if it has ended and that may help."""
+        if session.is_quiet:
+            self._restless.pop(session, None)
+            return None
+        self._restless[session] = None
+        if not session.is_over(now):
+            return None
+        del self._restless[session]
+        tried = self._sessions.pop(session)
+        session.close()
+        return self._end(tried, session.end())
+
+    def _begin_some(self, waiting: deque[_Try], selector: selectors.BaseSelector) -> None:
+        connecting = sum(session.phase == "connecting" for session in self._restless)
         now = monotonic()
         again = any(tried.again for tried in waiting)
-        held = {tried.host.name: session for session, tried in sessions.items()} if again else {}
+        held = {tried.host.name: session for session, tried in self._sessions.items()} if again else {}
         for _ in range(len(waiting)):
+            if connecting >= AT_ONCE and not again:
+                break
             tried = waiting.popleft()
             before = held.get(tried.host.name)
             if before is not None and before.phase == "joined":  # its runner was lost, but perhaps only to us
                 before.hang_up()
+                self._restless[before] = None
             if before is not None or connecting >= AT_ONCE or tried.at > now:
                 waiting.append(tried)
                 continue
             try:
-                sessions[self._begin(tried.host, selector)] = tried
-                connecting += 1
-            except OSError as problem:
+                session = self._begin(tried.host, selector)
+            except (OSError, ValueError) as problem:
                 assert self._report is not None
-                what = f"no process could be started for it here: {problem.strerror or problem}"
-                self._report.failed(1, f"{tried.host.name}: {what}")
+                why = getattr(problem, "strerror", None) or problem
+                self._report.failed(1, f"{tried.host.name}: no process could be started for it here: {why}")
+                continue
+            self._sessions[session] = tried
+            self._restless[session] = None
+            connecting += 1
 
     def _begin(self, host: Host, selector: selectors.BaseSelector) -> Session:
         assert self._invitation is not None
