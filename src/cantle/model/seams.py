@@ -23,7 +23,7 @@ class Inbox(Protocol):
         """Call `on_readable` in the loop's own thread whenever the descriptor can be read."""
 
     def unwatch(self, fd: int) -> None:
-        """Stop watching the descriptor; unknown ones are ignored."""
+        """Stop watching the descriptor, before it is closed; unknown ones are ignored."""
 
     def now(self) -> float:
         """The time to stamp on an event, in seconds since the epoch."""

@@ -16,7 +16,7 @@ class SelectInbox:
 
     def __init__(self) -> None:
         self._events: deque[Event] = deque()
-        self._poll = select.poll()
+        self._poll = select.epoll()  # its cost does not rise with the number of runners
         self._callbacks: dict[int, Callable[[], None]] = {}
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._waiting = False
@@ -43,10 +43,13 @@ class SelectInbox:
     def watch(self, fd: int, on_readable: Callable[[], None]) -> None:
         """Call `on_readable` from `wait` whenever the descriptor can be read or has ended."""
         self._callbacks[fd] = on_readable
-        self._poll.register(fd, select.POLLIN)
+        try:
+            self._poll.register(fd, select.EPOLLIN)
+        except FileExistsError:  # it is watched already
+            pass
 
     def unwatch(self, fd: int) -> None:
-        """Stop watching the descriptor."""
+        """Stop watching the descriptor, before it is closed."""
         if self._callbacks.pop(fd, None) is not None:
             self._poll.unregister(fd)
 
@@ -58,7 +61,7 @@ class SelectInbox:
         """The events that have arrived; waits up to `timeout_s` for the first of them."""
         self._waiting = True
         try:
-            ready = self._poll.poll(0 if self._events else timeout_s * 1000.0)
+            ready = self._poll.poll(0 if self._events else timeout_s)
         finally:
             self._waiting = False
         for fd, _ in ready:
@@ -70,6 +73,7 @@ class SelectInbox:
 
     def close(self) -> None:
         """Let go of the descriptors."""
+        self._poll.close()
         for fd in (self._wake_read, self._wake_write):
             os.close(fd)
 
