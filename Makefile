@@ -22,7 +22,7 @@ demo: $(VENV)/ready-run   ## run a study with real work, in parallel, and show i
 
 test: check   ## check, then all tests (PYTEST_ARGS="-k map" for some; CANTLE_NO_SKIP=1: a skipped test fails)
 	@$(BIN)/python tests/real/cluster install || true   # it has said why, and so will the tests that need it
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@.ci/tests $(PYTEST_ARGS)
 
 check: $(VENV)/ready-dev   ## style, types and import contracts
 	$(BIN)/ruff check .
