@@ -152,7 +152,10 @@ def test_a_queued_run_is_shown_with_the_reason_and_can_be_left_and_followed_agai
     told = json.loads(capsys.readouterr().out)
     assert (told["state"], told["job"]) == ("queued", {"ident": "17", "stands": "pending (Resources)"})
     assert cantle("explain", "out", "greet") == 0
-    assert "Nothing of this run begins before its batch job does" in capsys.readouterr().out
+    why = capsys.readouterr().out
+    assert "Nothing of this run begins before its batch job does" in why
+    assert "It needs 1 core; no node is there." in why
+    assert "never" not in why
     for words in (("cancel", "out", "greet", "-y"), ("update", "out", "--throttle", "2")):
         assert cantle(*words) == 1
         assert "batch job 17 (slurm), pending (Resources), has not begun" in capsys.readouterr().err
@@ -505,6 +508,7 @@ def test_where_nobody_knows_how_long_it_takes_the_queue_decides(
     reasons, words = dry(capsys, naps(1, 4))
     assert not any(word.startswith("--time") for word in words)
     assert "nobody says how long 4 tasks take" in reasons[-1]
+    assert "nobody says how long 1 task takes" in dry(capsys, naps(1, 1))[0][-1]
     assert "--time=10" in dry(capsys, naps(1, 4), "--default-estimate", "5 min")[1]
 
 

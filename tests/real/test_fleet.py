@@ -192,6 +192,7 @@ def test_a_stranger_is_refused_and_told_of(begin: Callable[..., Fleet]) -> None:
         assert wrapped.recv(1) != b""
         raise ConnectionError
     fleet.wait_for(lambda: fleet.told.read_text().count("no certificate of this run") >= 2)
+    assert "SSL Error" not in fleet.told.read_text()  # what libraries say of it themselves
     assert not [r for r in fleet.records() if isinstance(r, NodesJoined) and r.nodes[0].kind == "away"]
 
 

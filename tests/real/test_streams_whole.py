@@ -114,6 +114,17 @@ def test_a_study_with_streams_runs_on_logical_nodes_and_its_output_is_found(tmp_
     assert files == {"each.sh"} | {f"each.{n}.{end}" for n in range(6) for end in ("out", "err")}
 
 
+def test_what_ranks_printed_that_cantle_starts_itself_is_found(tmp_path: Path) -> None:
+    run = "{cmd: 'echo rank $RANK; $(LAUNCHER) test $CANTLE_ATTEMPT = 2', nodes: 2, procs: 4}"
+    text = f"description: {{name: own, description: d}}\nstudy: [{{name: ring, description: d, run: {run}}}]\n"
+    (tmp_path / "study.yaml").write_text(text)
+    words = ("--nodes", "2x2", "--launcher", "cantle", "-a", "2", "-o", "out")
+    assert cantle("run", "study.yaml", *words, cwd=tmp_path)[0] == 0
+    said = "".join(f"==> stream {n} <==\nrank {n}\n" for n in range(4))
+    assert cantle("logs", "out", "ring", cwd=tmp_path) == (0, said)
+    assert cantle("logs", "out", "ring", "--stream", "2", "--attempt", "1", cwd=tmp_path) == (0, "rank 2\n")
+
+
 def test_a_stream_that_fails_is_named_and_its_next_attempt_has_files_of_its_own(tmp_path: Path) -> None:
     code, told = cantle("run", written(tmp_path, failing=3), "--nodes", "2x2", "-a", "2", "-o", "out", cwd=tmp_path)
     assert code == 2

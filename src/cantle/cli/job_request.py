@@ -206,7 +206,8 @@ def as_planned(
     if "walltime_s" in said:
         return job, told
     if durations.assumed and asked.default_estimate is None:
-        nobody = f"nobody says how long {count(durations.assumed, 'task')} take"
+        take = "takes" if durations.assumed == 1 else "take"
+        nobody = f"nobody says how long {count(durations.assumed, 'task')} {take}"
         told.append(f"as much time as the queue gives, since {nobody} (--time, --default-estimate, --times-from)")
         return job, told
     wanted_s = ROUND_S * -(-(best.found.end_s * (1 + MARGIN) + TO_BEGIN_S) // ROUND_S)

@@ -59,6 +59,8 @@ def _not_started(state: State, task: int) -> list[str]:
         )
     elif never and state.awaited:
         lines.append(f"It {never}; but {count(state.awaited, 'node')} more on the way may change that.")
+    elif never and not state.room.alive:
+        lines.append(f"It needs {needs}; no node is there.")
     elif never:
         lines.append(f"It can never run here: it {never}.")
     elif queue.shape.partition:

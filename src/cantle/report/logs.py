@@ -53,7 +53,7 @@ def print_log(
     `of` names one of the processes of a task that has several (its `streams`); None: all, one after another.
     """
     state = run.state
-    processes = state.step_of(task).streams
+    processes = _processes(run, task, number)
     if of is not None and of >= processes:
         have = f"has the streams 0 to {processes - 1}" if processes else "has no streams"
         raise RequestError(f"{state.tasks[task].name} {have}, so there is none with number {of}")
@@ -137,12 +137,26 @@ def where_of(run: Run, task: int, number: int, attempt: Attempt, stream: Stream,
     return Part(folder / min(names)) if names else None
 
 
+def _processes(run: Run, task: int, number: int | None) -> int:
+    """How many processes of the attempt have output of their own; 0 for one that is a single process."""
+    streams = run.state.step_of(task).streams
+    if streams or not run.state.tasks[task].workspace:
+        return streams
+    # Ranks that Cantle starts itself write as streams do. Nobody wrote down how many there were.
+    number = number or run.state.attempts[task]
+    stem = str(Path(run.directory, run.state.tasks[task].workspace, run.state.tasks[task].name))
+    ranks = 0
+    while number and Path(f"{output_stem(stem, ranks, number)}.out").exists():
+        ranks += 1
+    return ranks
+
+
 def _print_all(run: Run, task: int, number: int | None, stream: Stream, into: BinaryIO) -> None:
     """What each process of the attempt printed, under a line that says which it is."""
     number = number or run.state.attempts[task]
     attempt = attempt_of(read(run.layout.journal), task, number)
     some = False
-    for of in range(run.state.step_of(task).streams):
+    for of in range(_processes(run, task, number)):
         part = where_of(run, task, number, attempt, stream, of)
         if part is not None:
             into.write(f"==> stream {of} <==\n".encode())

@@ -89,7 +89,10 @@ def security_of(identity: Identity) -> Security:
 
 
 def hear_log(hear: Callable[[str], None], level: int = logging.WARNING) -> None:
-    """Give what distributed logs to this function instead of the terminal."""
+    """Give what distributed logs to this function instead of the terminal. What is below it says the same again, to nobody."""
+    below = logging.getLogger("tornado")
+    below.handlers = [logging.NullHandler()]
+    below.propagate = False
     logger = logging.getLogger("distributed")
     logger.handlers = [_Handler(hear)]
     logger.propagate = False
