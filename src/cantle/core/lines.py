@@ -33,6 +33,8 @@ def let_short_tasks_stand_in_line(plan: Plan) -> Iterator[Decision]:
     if queue is None or not queue.short_lines or not (length := queue.line_length()):
         return
     length = min(length, len(queue.heap) // (2 * queue.slots))
+    if not length:
+        return  # with thousands of places, looking at each would cost more than all else
     for owner in list(queue.short_lines):
         line = state.lines.get(owner)
         standing = len(line.waiting) if line is not None else 0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cantle.core.lifetimes import Lifetimes
 from cantle.core.trouble import MOST_FLAPS, Trouble
 from cantle.model import records as r
-from cantle.model.resources import Node, indexes
+from cantle.model.resources import Needs, Node, indexes
 
 if TYPE_CHECKING:
     from cantle.core.state import State
@@ -69,9 +69,15 @@ def drain(state: State, index: int, why: str) -> None:
 
 def forgive(state: State) -> None:
     """Where a task could not be started, it may be tried again when no other node is left that could hold it."""
+    if not state.shunned:
+        return
     usable = ~sum(1 << index for index in state.drained)
+    able: dict[Needs, int] = {}
     for task, shunned in list(state.shunned.items()):
-        if not state.room.could_ever_hold(state.step_of(task).needs) & usable & ~shunned:
+        needs = state.step_of(task).needs
+        if needs not in able:
+            able[needs] = state.room.could_ever_hold(needs) & usable
+        if not able[needs] & ~shunned:
             del state.shunned[task]
 
 
