@@ -9,12 +9,16 @@ import sys
 import threading
 import time
 from pathlib import Path
+from queue import Queue
+from typing import Any
 
 import pytest
 
+from cantle.allocations.fleet.source import Invitation
 from cantle.allocations.launched.copies import Copy, copy_of
 from cantle.allocations.launched.meetings import FileMeeting, Word
 from cantle.allocations.launched.pmi import PmiMeeting
+from cantle.allocations.launched.source import LaunchedSource
 from cantle.engines.launchers.base import Host, Layout, Seat, Surroundings
 from cantle.engines.launchers.slurm import Srun
 from cantle.errors import MachineError
@@ -295,3 +299,33 @@ def test_o16_a_launch_of_a_run_that_is_itself_a_step_goes_beside_that_step_on_it
         assert {"--exact", "--overlap", "--cpu-bind=mask_cpu:0x3,0xc"} <= set(words)
     uneven = Layout((hosts[0], Host("n2", (Seat((4, 5)), Seat((6, 7))))), cores_each=2, bound=True)
     assert "--cpu-bind=none" in Srun().prefix(uneven, Surroundings("slurm", "24", environ=STEP), "x").words
+
+
+def test_whatever_keeps_the_first_copy_from_telling_the_others_nobody_waits_for_them_for_ever() -> None:
+    class Broken:
+        places = "nowhere"
+
+        def tell(self, word: Word) -> None:
+            raise KeyError("kvsname")
+
+    class Told:
+        def __init__(self) -> None:
+            self.expected = 0
+            self.failures: Queue[tuple[int, str]] = Queue()
+
+        def expect(self, n: int) -> None:
+            self.expected += n
+
+        def failed(self, n: int, why: str) -> None:
+            self.failures.put((n, why))
+
+    told: Any = Told()
+    meeting: Any = Broken()
+    source = LaunchedSource(Copy("mpiexec", 0, 4, 0, 1, 4, "key"), meeting, ["run"])
+    source.start(Invitation("/run/letter", b"", "python3"), told)
+    assert told.failures.get(timeout=30) == (
+        3,
+        "no other copy of this command can be told where to go: KeyError: 'kvsname'",
+    )
+    assert told.expected == 3
+    source.close()

@@ -52,8 +52,10 @@ class LaunchedSource:
     def _tell(self, word: Word, report: Report) -> None:
         try:
             self._meeting.tell(word)
-        except (MachineError, TimeoutError) as error:
-            report.failed(self._copy.machines - 1, str(error))
+        except Exception as error:  # noqa: BLE001 - nobody shall wait for ever for the copies, whatever it is
+            what = "no other copy of this command can be told where to go"
+            why = str(error) if isinstance(error, MachineError) else f"{what}: {type(error).__name__}: {error}"
+            report.failed(self._copy.machines - 1, why)
             return
         if not self._over.wait(self._bound_s) and (missing := report.outstanding()):
             report.failed(
