@@ -71,14 +71,25 @@ def forgive(state: State) -> None:
     """Where a task could not be started, it may be tried again when no other node is left that could hold it."""
     if not state.shunned:
         return
-    usable = ~sum(1 << index for index in state.drained)
     able: dict[Needs, int] = {}
     for task, shunned in list(state.shunned.items()):
         needs = state.step_of(task).needs
         if needs not in able:
-            able[needs] = state.room.could_ever_hold(needs) & usable
+            able[needs] = _able(state, needs)
         if not able[needs] & ~shunned:
             del state.shunned[task]
+
+
+def _able(state: State, needs: Needs) -> int:
+    """The nodes, as bits, that could hold that if nothing else ran: not drained, and not with some partition."""
+    room = state.room
+    able = room.could_ever_hold(needs) & ~sum(1 << index for index in state.drained)
+    for index in indexes(able):
+        cores, gpus = room.capacity[index]
+        wanted = room.nodes[index].cores if needs.whole_nodes else needs.cores
+        if cores.bit_count() < wanted or gpus.bit_count() < needs.gpus:
+            able ^= 1 << index
+    return able
 
 
 def may_start_elsewhere(state: State, task: int, launch: r.Launch) -> bool:
@@ -86,9 +97,7 @@ def may_start_elsewhere(state: State, task: int, launch: r.Launch) -> bool:
     if launch.partition >= 0 or len(launch.on) != 1:
         return False
     shunned = state.shunned.get(task, 0) | 1 << launch.on[0].node
-    usable = ~sum(1 << index for index in state.drained)
-    able = state.room.could_ever_hold(state.step_of(task).needs) & usable & ~shunned
-    if not able or shunned.bit_count() >= TRIES:
+    if not _able(state, state.step_of(task).needs) & ~shunned or shunned.bit_count() >= TRIES:
         state.shunned.pop(task, None)
         return False
     state.shunned[task] = shunned

@@ -222,6 +222,10 @@ def _grow(state: State, record: r.GrowPartition) -> None:
     for slots in record.slots:
         state.room.cede(slots)
         partition.room.grow(state.room.nodes[slots.node], slots)
+    if state.shunned:
+        from cantle.core.nodes import forgive
+
+        forgive(state)  # the only other nodes where a task could be tried may be this partition's now
     state.version += 1
 
 

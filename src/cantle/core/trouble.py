@@ -89,8 +89,8 @@ class Trouble(msgspec.Struct):
 def ended_badly(state: State, launch: Launch, ended: TaskEnded) -> bool:
     """Note that an attempt failed or could not be started. Whether it is excused: then another node is to try it.
 
-    One that failed is charged. If it is tried again and others like it have succeeded, that is on another node as well: a node
-    that fails everything in a moment would otherwise use up all tries of the first few tasks before it is found out.
+    One that failed is charged. If it is tried again, that is on another node as well, while there is one: a node that fails
+    everything in a moment would otherwise use up all tries of the first few tasks before it is found out.
     """
     if ended.everywhere:
         return False
@@ -99,7 +99,7 @@ def ended_badly(state: State, launch: Launch, ended: TaskEnded) -> bool:
     task, step = ended.task, state.tasks[ended.task].step
     began = ended.outcome != "unstartable"
     state.trouble.went_wrong(launch, step, ended.time - state.launched_at[task], began)
-    if began and (state.faults.get(task, 0) >= state.steps[step].retries or not state.counts[step][Phase.DONE]):
+    if began and state.faults.get(task, 0) >= state.steps[step].retries:
         return False
     from cantle.core.nodes import may_start_elsewhere
 
