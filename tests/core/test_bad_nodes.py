@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from test_partitions import Carved
 
 from builders import Story, job, node, nodes
 from cantle.core.explain import explain
@@ -18,6 +19,7 @@ from cantle.model.records import (
     ResumeNode,
     TaskEnded,
 )
+from cantle.model.study import PartitionWish
 
 
 class Fleet(Story):
@@ -237,12 +239,30 @@ def test_while_no_other_node_is_free_a_task_that_failed_waits_and_says_why() -> 
     assert story.launches() == ["a"]
 
 
-def test_a_task_that_failed_on_a_node_may_go_back_there_when_nothing_like_it_has_succeeded() -> None:
-    story = Story(job("a", retries=1), job("b", cores=2), on=nodes(2))
-    story.decides()
-    story.end("a", "failed")
-    assert story.launches() == ["a"]
-    assert explain(story.state, 0)[0] != "a is ready."
+def test_a_task_that_failed_on_a_node_is_tried_on_another_also_before_anything_like_it_has_succeeded() -> None:
+    story = Story(job("a", retries=2), on=nodes(2))
+    where = []
+    for _ in range(3):
+        assert story.launches() == ["a"]
+        where.append(story.launch_of("a").on[0].node)
+        story.end("a", "failed")
+    assert where[:2] in ([0, 1], [1, 0]) and story.phases()["a"] == "failed"
+
+
+@pytest.mark.parametrize("first", ["partition", "failure"])
+def test_a_task_may_go_back_when_a_partition_has_the_other_nodes(first: str) -> None:
+    story = Carved(job("a"), on=[node("n0"), node("n1", kind="p"), node("n2", kind="p")])
+    assert story.launches() == ["a"] and story.launch_of("a").on[0].node == 0
+    if first == "failure":
+        story.end("a", "unstartable", detail="no such shell")
+        assert story.state.shunned
+    story.ask(PartitionWish("p", 2, kind="p"))
+    story.settles()
+    if first == "partition":
+        story.end("a", "unstartable", detail="no such shell")
+        assert story.cause("a") == "no such shell", "nobody else could try it"
+    else:
+        assert story.launch_of("a").on[0].node == 0 and not story.state.shunned
 
 
 @pytest.mark.parametrize("lost", [False, True])

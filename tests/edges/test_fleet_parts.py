@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
 import ssl
 import subprocess
@@ -26,8 +27,9 @@ from cantle.allocations.fleet.reaching import context_of, reach
 from cantle.allocations.fleet.relay import Relay
 from cantle.allocations.fleet.server import Broken, FleetServer, Listening
 from cantle.allocations.fleet.source import Invitation, Report
+from cantle.allocations.fleet.speech import version
 from cantle.errors import RequestError
-from cantle.model.records import Event, NodesAwaited
+from cantle.model.records import Event, NodesAwaited, StopAsked
 from cantle.model.resources import Node
 from cantle.runner.channel import DescriptorChannel
 
@@ -79,6 +81,12 @@ def test_nodes_that_came_together_are_told_of_together() -> None:
     assert arrived(nodes[:1]) == "1 node joined by 10.0.0.1:5: n0: 4 cores"
     assert arrived(nodes).startswith("10 nodes joined by 10.0.0.1:5: n0: 4 cores; n1: 4 cores; ")
     assert arrived(nodes).endswith("; n7: 4 cores; and 2 more, 40 cores in all")
+
+
+def test_other_code_of_the_same_version_is_another_language() -> None:
+    assert version().startswith("0.") and re.fullmatch(r".*, build [0-9a-f]{12}", version())
+    refusal, _, _ = said(cantle="0.1.0, build 0123456789ab")
+    assert "0.1.0, build 0123456789ab" in refusal and "both must be the same" in refusal
 
 
 def test_a_letter_is_its_owners_alone_from_its_first_byte_on(tmp_path: Path) -> None:
@@ -233,6 +241,7 @@ def test_an_allocation_counts_what_is_on_its_way_and_ends_in_order(tmp_path: Pat
     fleet._news(Broken("its port is gone"))
     hear()
     assert [e.count for e in inbox.events if isinstance(e, NodesAwaited)] == [1, 2, 0], "nobody waits for ever"
+    assert isinstance(inbox.events[-2], StopAsked), "the run is stopped, so that no task is called impossible"
     fleet.close()
     assert source.closed and not inbox.watched and not list((tmp_path / "fleet").iterdir())
 

@@ -110,8 +110,8 @@ def test_a_host_file_and_an_alias_with_set_up(cluster, shared_path):
 def test_a_set_up_command_that_fails_on_a_host_is_told(cluster, shared_path):
     (shared_path / "hosts.yml").write_text("hosts: {c1: {setup: ['cd /nowhere/at/all']}}")
     done = cantle(cluster, shared_path, "run", study(shared_path, "hostname", 1), "-o", "out", "-j", "c1:1", "-q")
-    assert done.returncode == 2
-    assert "there is no node left" in done.stdout + done.stderr
+    assert done.returncode == 3
+    assert "no machine could be had: c1: the set-up command `cd /nowhere/at/all` failed" in done.stdout + done.stderr
     again = cantle(cluster, shared_path, "resume", "out")
     assert "c1: the set-up command `cd /nowhere/at/all` failed with status 1" in again.stdout, again.stdout
 
@@ -245,7 +245,7 @@ def test_a_host_that_stands_still_is_given_up_within_a_bound(cluster, shared_pat
     cluster.kill("c1", "hang")
     start = time.monotonic()
     done = cantle(cluster, shared_path, "run", study(shared_path, "hostname", 1), "-o", "out", "-j", "c1:1")
-    assert done.returncode == 2
+    assert done.returncode == 3
     assert time.monotonic() - start < 60
     assert "c1: " in done.stdout
 

@@ -91,7 +91,7 @@ def test_fifty_kills_of_the_conductor_lose_nothing_and_repeat_nothing_that_was_f
     for task, times in names.items():
         assert times <= attempts[task], "the work was done more often than the task was started"
     once = [task for task in done if attempts[task] == 1]
-    assert len(once) > 1000
+    assert len(once) > 300, "most kills found few tasks at work"
     assert all(names[task] == 1 for task in once)
 
 

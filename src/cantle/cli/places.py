@@ -55,6 +55,8 @@ def place_options(parser: ArgumentParser) -> None:
 
 def _place(word: str) -> str:
     """A word after -j, unless it is the study: that would be missed, and nobody would know why."""
+    if not word.strip():
+        raise argparse.ArgumentTypeError("'' names no place: is a variable empty?")
     if word.endswith((".yaml", ".yml", ".json")) and not word.startswith("@"):
         raise argparse.ArgumentTypeError(f"{word!r} looks like a study; it stands before -j: STUDY -j 4 server1:4")
     return word

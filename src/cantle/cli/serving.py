@@ -100,8 +100,8 @@ def _node(asked: Namespace) -> tuple[Node, tuple[str, ...]]:
 def _join(asked: Namespace, letter: Letter, node: Node, notes: tuple[str, ...], lifeline: bool) -> int:
     from msgspec.structs import replace
 
-    from cantle import __version__
     from cantle.allocations.fleet.joining import Hello
+    from cantle.allocations.fleet.speech import version
     from cantle.allocations.forking import fork_runner
     from cantle.runner.processes import become_subreaper
 
@@ -128,7 +128,7 @@ def _join(asked: Namespace, letter: Letter, node: Node, notes: tuple[str, ...], 
     hello = Hello(
         run=letter.run,
         node=node,
-        cantle=__version__,
+        cantle=version(),
         python=sys.version.split()[0],
         time=0.0,
         sees=sees,

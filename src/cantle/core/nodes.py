@@ -81,11 +81,16 @@ def forgive(state: State) -> None:
 
 
 def _able(state: State, needs: Needs) -> int:
-    """The nodes, as bits, that could hold that if nothing else ran: not drained, and not with some partition."""
+    """The nodes, as bits, that could hold that if nothing else ran: not drained, and not with partitions."""
     room = state.room
     able = room.could_ever_hold(needs) & ~sum(1 << index for index in state.drained)
+    if not state.partitions.living:
+        return able
     for index in indexes(able):
         cores, gpus = room.capacity[index]
+        for partition in state.partitions.living.values():
+            theirs = partition.room.capacity.get(index, (0, 0))
+            cores, gpus = cores & ~theirs[0], gpus & ~theirs[1]
         wanted = room.nodes[index].cores if needs.whole_nodes else needs.cores
         if cores.bit_count() < wanted or gpus.bit_count() < needs.gpus:
             able ^= 1 << index

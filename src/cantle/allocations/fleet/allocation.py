@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from cantle import __version__
 from cantle.allocations.fleet import letter as letters
 from cantle.allocations.fleet.addresses import chosen, interfaces_here
 from cantle.allocations.fleet.joining import Hello, Verdict, arrived, judge, unique, welcome
@@ -30,9 +29,10 @@ from cantle.allocations.fleet.server import (
     Refused,
 )
 from cantle.allocations.fleet.source import Invitation, Source
+from cantle.allocations.fleet.speech import version
 from cantle.allocations.forking import allow_many_files
 from cantle.errors import MachineError
-from cantle.model.records import Event, NodesAwaited, NodesJoined
+from cantle.model.records import Event, NodesAwaited, NodesJoined, StopAsked
 from cantle.model.resources import Node
 from cantle.model.seams import Channel, Inbox
 
@@ -117,6 +117,10 @@ class FleetAllocation:
         """By node, those that serve now."""
         self._arrived: list[tuple[Node, str]] = []
         """Expected nodes that the user was not told of yet, and by which address they came."""
+        self._why_none = ""
+        """Why the first of those that were expected did not come."""
+        self._ever = False
+        """Whether one has joined."""
         self._refusals = 0
         self._identity: Identity | None = None
 
@@ -191,8 +195,8 @@ class FleetAllocation:
         """In the server's thread; reads only what does not change any more once runners can come."""
         from time import time
 
-        version = sys.version.split()[0]
-        return judge(hello, self._run, __version__, version, self._probe[0], self._probe[1], time())
+        python = sys.version.split()[0]
+        return judge(hello, self._run, version(), python, self._probe[0], self._probe[1], time())
 
     # In the loop's thread
 
@@ -241,7 +245,7 @@ class FleetAllocation:
             probe=self._probe[0],
             probe_text=self._probe[1],
             silence_s=self._silence_s,
-            cantle=__version__,
+            cantle=version(),
             python=sys.version.split()[0],
         )
         path = self._folder / letters.FILE
@@ -263,6 +267,8 @@ class FleetAllocation:
         self._tell_arrived()
         if said.text:
             self.notes.append(said.text)
+        if said.more < 0:
+            self._why_none = self._why_none or said.text
 
     def _join(self, joined: Joined) -> None:
         assert self._inbox is not None
@@ -276,6 +282,7 @@ class FleetAllocation:
             self._arrived.append((node, address))
         else:
             self.notes.append(f"a runner has joined, {welcome(node)}, by {address}")
+        self._ever = True
         self._inbox.put(NodesJoined(self._inbox.now(), [node]))
         self._awaited_told = max(0, self._awaited_told - 1)
         if hello.expected:
@@ -291,6 +298,7 @@ class FleetAllocation:
 
     def _refuse(self, refused: Refused) -> None:
         self._refusals += 1
+        self._why_none = self._why_none or refused.why
         if self._refusals <= _TOLD_REFUSALS:
             self.notes.append(refused.why)
         if self._refusals == _TOLD_REFUSALS:
@@ -304,6 +312,11 @@ class FleetAllocation:
             return
         awaited = sum(self._awaited.values()) + self._open_ended
         if awaited != self._awaited_told:
+            if not awaited and not self._ever and self._here is None:
+                # No task is to blame: the run is stopped as it is, and can be resumed where machines can be had.
+                self._inbox.put(
+                    StopAsked(self._inbox.now(), f"no machine could be had: {self._why_none or 'none was named'}")
+                )
             self._awaited_told = awaited
             self._inbox.put(NodesAwaited(self._inbox.now(), awaited))
 

@@ -53,7 +53,7 @@ def judge(hello: Hello, run: str, cantle: str, python: str, probe: str, probe_te
     if hello.cantle != cantle:
         return Verdict(
             f"{who} is Cantle {hello.cantle}, and the conductor is {cantle}: both must be the same. "
-            "Install that version there, or name another interpreter for it"
+            "Let them run the same installation, or install the same there; hosts.yml can name another interpreter"
         )
     if hello.sees is None and not hello.node.apart:
         return Verdict(

@@ -75,8 +75,9 @@ def read(path: Path) -> Letter:
         raise RequestError(
             f"{path}: {error.strerror}. A run that takes runners writes this file when it begins, and removes it at its end."
         ) from None
+    letter = decode(data, str(path))
     if stat.S_IMODE(mode) & 0o077:
         raise RequestError(
             f"{path} can be read by others: its key is worth nothing. Begin the run anew, or chmod 600 it."
         )
-    return decode(data, str(path))
+    return letter

@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 import msgspec
 
 from cantle.allocations.fleet.certificates import Identity
+from cantle.errors import RequestError
 
 
 class Reached(msgspec.Struct, frozen=True):
@@ -26,17 +27,23 @@ class Reached(msgspec.Struct, frozen=True):
 
 
 def context_of(identity: Identity, purpose: ssl.Purpose = ssl.Purpose.SERVER_AUTH) -> ssl.SSLContext:
-    """What a connection to somebody of the same run needs; with the purpose CLIENT_AUTH, one from somebody."""
-    context = ssl.create_default_context(purpose, cadata=identity.authority)
-    context.check_hostname = False  # the authority is the run's own and signs for nobody else
-    context.verify_mode = ssl.CERT_REQUIRED
-    with TemporaryDirectory(
-        prefix="cantle-"
-    ) as folder:  # the library takes keys from files alone; this one is ours only
-        path = f"{folder}/identity.pem"
-        with open(path, "w", encoding="ascii") as file:
-            file.write(identity.key + identity.certificate)
-        context.load_cert_chain(path)
+    """What a connection to somebody of the same run needs; with the purpose CLIENT_AUTH, one from somebody.
+
+    Raises RequestError when the identity is none.
+    """
+    try:
+        context = ssl.create_default_context(purpose, cadata=identity.authority)
+        context.check_hostname = False  # the authority is the run's own and signs for nobody else
+        context.verify_mode = ssl.CERT_REQUIRED
+        with TemporaryDirectory(prefix="cantle-") as folder:  # the library takes keys from files alone
+            path = f"{folder}/identity.pem"
+            with open(path, "w", encoding="ascii") as file:
+                file.write(identity.key + identity.certificate)
+            context.load_cert_chain(path)
+    except ssl.SSLError as error:
+        raise RequestError(
+            f"the letter is damaged: its certificates cannot be used ({error.reason or error})"
+        ) from None
     return context
 
 
