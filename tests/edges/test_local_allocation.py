@@ -57,13 +57,6 @@ def test_o20_the_affinity_mask_counts_and_both_numbers_are_said(tmp_path: Path) 
     assert "Slurm says 2 CPUs on this node, but 1 can be used: taking 1" in found.notes
 
 
-def test_where_slurm_binds_nothing_what_it_granted_counts(tmp_path: Path) -> None:
-    found = look(machine(tmp_path), {"SLURM_CPUS_ON_NODE": "3"}, {0, 1, 2, 3})
-    assert (found.cores, found.core_ids) == (3, ())
-    assert found.notes == ("Slurm granted 3 CPUs of 4 on this node: no task is bound to a core",)
-    assert look(machine(tmp_path), {"SLURM_CPUS_ON_NODE": "72"}, {0, 1, 2, 3}).cores == 4
-
-
 @pytest.mark.real
 def test_o20_under_taskset_one_core_is_offered() -> None:
     core = min(os.sched_getaffinity(0))

@@ -54,12 +54,7 @@ def look(root: str, environ: Mapping[str, str], affinity: Collection[int], physi
         cores = max(1, int(granted))
         ids = ()
     slurm = environ.get("SLURM_CPUS_ON_NODE", "")
-    if slurm.isdigit() and 0 < int(slurm) < cores and len(ids) == online:
-        # It binds nothing here, so that the others would be somebody else's; which ones are ours nobody says.
-        notes.append(f"Slurm granted {count(int(slurm), 'CPU')} of {cores} on this node: no task is bound to a core")
-        cores = int(slurm)
-        ids = ()
-    elif slurm.isdigit() and int(slurm) != cores:
+    if slurm.isdigit() and int(slurm) != cores:
         notes.append(f"Slurm says {count(int(slurm), 'CPU')} on this node, but {cores} can be used: taking {cores}")
     total = _memory_total(root)
     limit = _memory_limit(root)
