@@ -238,7 +238,7 @@ def test_an_allocation_counts_what_is_on_its_way_and_ends_in_order(tmp_path: Pat
     assert [e.count for e in inbox.events if isinstance(e, NodesAwaited)] == [1, 2]
     assert fleet.notes == ["n9: Connection refused"]
     assert source.command[1:6] == ["-m", "cantle", "runner", "--connect", "-"] and "--expected" in source.command
-    fleet._news(Broken("its port is gone"))
+    fleet._put(Broken("its port is gone"))
     hear()
     assert [e.count for e in inbox.events if isinstance(e, NodesAwaited)] == [1, 2, 0], "nobody waits for ever"
     assert isinstance(inbox.events[-2], StopAsked), "the run is stopped, so that no task is called impossible"

@@ -294,7 +294,7 @@ STUDY = """\
 description: {name: s, description: d}
 batch: {type: slurm%s}
 study:
-  - name: work
+  - name: app
     description: d
     run:
       nodes: 2
@@ -329,7 +329,7 @@ def command(tmp_path: Path, cmd: str, launcher: str = "", batch: str = "", more:
     path.write_text(STUDY % (batch, more, cmd))
     study = MaestroReader().read(path, ReadOptions(launcher=launcher, elsewhere=True))
     nodes = tuple(Node(f"n{n}", 4) for n in (1, 2))
-    return study.work("/run").command(0, 1, False, (Place(0, "0-1"), Place(1, "2-3")), nodes)
+    return study.work("/out").command(0, 1, False, (Place(0, "0-1"), Place(1, "2-3")), nodes)
 
 
 def body(command: Command) -> str:
@@ -368,14 +368,14 @@ def test_the_batch_block_names_the_mpi_and_adds_words_M15(in_a_job, tmp_path):
     words = body(command(tmp_path, "$(LAUNCHER) app", batch=", mpi: mpich, launcher_args: --label -v"))
     assert words.endswith("--mpi=pmi2 --label -v app")
     words = body(command(tmp_path, "$(LAUNCHER) app", batch=", launcher: openmpi"))
-    assert "--hostfile /run/work/work.launch.hosts" in words
+    assert "--hostfile /out/app/app.launch.hosts" in words
 
 
 def test_over_ssh_the_first_node_says_what_it_has(tmp_path, monkeypatch):
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     made = command(tmp_path, "$(LAUNCHER) app")
-    assert body(made) == "/bin/sh /run/work/work.launch.mpi app"
-    assert made.files["/run/work/work.launch.hosts"] == "n1 slots=2\nn2 slots=2\n"
+    assert body(made) == "/bin/sh /out/app/app.launch.mpi app"
+    assert made.files["/out/app/app.launch.hosts"] == "n1 slots=2\nn2 slots=2\n"
 
 
 @pytest.mark.parametrize(
@@ -427,7 +427,7 @@ def test_an_unknown_launcher_is_a_wrong_request_and_a_plug_in_is_none(tmp_path):
 GPUS = """\
 description: {name: s, description: d}
 study:
-  - name: work
+  - name: app
     description: d
     run:
       procs: 4
@@ -441,15 +441,15 @@ def with_gpus(tmp_path: Path, cmd: str) -> tuple[Needs, Command]:
     path.write_text(GPUS % cmd)
     study = MaestroReader().read(path, ReadOptions(launcher="mpich"))
     node = Node(os.uname().nodename, 4, 4, gpu_ids=("4", "5", "6", "7"))
-    return study.steps[0].needs, study.work("/run").command(0, 1, False, (Place(0, "0-3", "0-3"),), (node,))
+    return study.steps[0].needs, study.work("/out").command(0, 1, False, (Place(0, "0-3", "0-3"),), (node,))
 
 
 def test_gpus_per_task_are_gpus_of_the_node_and_each_rank_sees_its_own_O19(tmp_path, monkeypatch):
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     needs, made = with_gpus(tmp_path, "$(LAUNCHER) app")
     assert needs == Needs(cores=4, gpus=4)
-    assert body(made) == "mpiexec -n 4 /bin/sh /run/work/work.launch.ranks app"
-    text = made.files["/run/work/work.launch.ranks"]
+    assert body(made) == "mpiexec -n 4 /bin/sh /out/app/app.launch.ranks app"
+    text = made.files["/out/app/app.launch.ranks"]
     assert [f"{rank}) gpus={4 + rank} ;;" in text for rank in range(4)] == [True] * 4
 
 
@@ -502,8 +502,8 @@ def run_with_stubs(tmp_path: Path, made: Command) -> tuple[str, str]:
         script_path=str(tmp_path / "work.sh"),
         cwd=str(tmp_path),
         output_stem=str(tmp_path / "out"),
-        files={path.replace("/run/work", str(tmp_path)): text for path, text in made.files.items()},
-        script=made.script.replace("/run/work", str(tmp_path)),
+        files={path.replace("/out/app", str(tmp_path)): text for path, text in made.files.items()},
+        script=made.script.replace("/out/app", str(tmp_path)),
     )
     with rig(tmp_path, Node("n1", 4), Node("n2", 4), env=env) as it:
         it.launch(1, made, on=(Place(0, "0-1"), Place(1, "2-3")))

@@ -255,6 +255,24 @@ def test_map_and_resume_take_nodes_and_the_journal_knows_them(tmp_path: Path) ->
     ]
 
 
+def test_none_of_this_machine_is_refused_where_nobody_else_serves(tmp_path: Path) -> None:
+    code, told = run("map", "true", "1", "--cores", "0", "-o", "out", cwd=tmp_path)
+    assert (code, "then nothing would serve" in told) == (1, True)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.real
+def test_what_of_the_slices_does_not_come_out_even_on_the_nodes_is_said_with_the_arithmetic(tmp_path: Path) -> None:
+    (tmp_path / "study.yaml").write_text(
+        "description: {name: s, description: d}\ncantle: {slices: [1 x 3, 1 x 2]}\n"
+        "study:\n- {name: a, description: d, run: {cmd: 'true', nodes: 3}}\n"
+    )
+    code, told = run("run", "study.yaml", "--nodes", "4x2", "-o", "out", cwd=tmp_path)
+    assert code == 0, told
+    assert "slices: 1 x 3: 4 nodes are 1 element of 3, and 1 node to spare: 1 * 3 = 3" in told
+    assert "slices: 1 x 2" not in told, "four nodes are two elements of two"
+
+
 def test_nodes_and_cores_together_are_refused_before_anything_is_begun(tmp_path: Path) -> None:
     code, told = run("map", "true", "1", "--nodes", "2x2", "--cores", "4", "-o", "out", cwd=tmp_path)
     assert (code, "exclude each other" in told) == (1, True)

@@ -16,6 +16,7 @@ from cantle.engines.process import ProcessEngine
 from cantle.model.records import Launch, NodeLost, TaskEnded
 from cantle.model.resources import Node, Place
 from cantle.model.study import Command
+from cantle.runner.channel import DescriptorChannel
 from cantle.testing import check_engine
 
 pytestmark = pytest.mark.real
@@ -44,6 +45,25 @@ def test_a_script_is_written_into_its_workspace_and_run_there_by_its_shell(tmp_p
     assert out[1] == str(workspace / "step.sh")
     assert (workspace / f"step.sh.{pid}.err").read_text() == "problem\n"
     assert sorted(p.name for p in workspace.iterdir()) == ["step.sh", f"step.sh.{pid}.err", f"step.sh.{pid}.out"]
+
+
+@pytest.mark.parametrize("ahead_s", [300.0, -300.0])
+def test_what_a_runner_with_another_clock_tells_is_told_in_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead_s: float
+) -> None:
+    monkeypatch.setattr(DescriptorChannel, "clock_ahead_s", ahead_s)
+    before = time.time()
+    with rig(tmp_path) as r:
+        r.launch(0, packed("/bin/true"))
+        quick = r.ended(0)
+        r.launch(1, packed("/bin/sleep", "0.2"))
+        started, slow = r.started(1), r.ended(1)
+    after = time.time()
+    for told in (quick.started, quick.time, started.time, slow.time):
+        assert before - 1 <= told + ahead_s <= after + 1, (
+            "the runner's clock is this machine's, and was said to be ahead"
+        )
+    assert slow.time - started.time > 0.1 and slow.started == 0.0
 
 
 def test_o27_arguments_arrive_as_they_are(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
@@ -22,7 +22,6 @@ from cantle.allocations.fleet.letter import Letter
 from cantle.allocations.fleet.server import (
     Broken,
     FleetServer,
-    Gone,
     Joined,
     Listening,
     News,
@@ -35,9 +34,6 @@ from cantle.errors import MachineError
 from cantle.model.records import Event, NodesAwaited, NodesJoined, StopAsked
 from cantle.model.resources import Node
 from cantle.model.seams import Channel, Inbox
-
-if TYPE_CHECKING:
-    from cantle.allocations.fleet.certificates import Identity
 
 SILENCE_S = 20.0
 _TOLD_REFUSALS = 20
@@ -88,7 +84,6 @@ class FleetAllocation:
         *,
         open_ended: bool = False,
         interface: str = "",
-        port: int = 0,
         silence_s: float = SILENCE_S,
     ) -> None:
         self.notes: list[str] = []
@@ -100,7 +95,7 @@ class FleetAllocation:
         host, advertised = chosen(interface, interfaces_here())
         self._run = f"{os.uname().nodename}-{os.getpid()}-{os.urandom(6).hex()}"
         self._server = FleetServer(
-            self._run, self._news, self._judge, host=host, port=port, advertised=advertised, silence_s=silence_s
+            self._run, self._put, self._judge, host=host, advertised=advertised, silence_s=silence_s
         )
         self._begun = False
         self._folder: Path | None = None
@@ -122,7 +117,6 @@ class FleetAllocation:
         self._ever = False
         """Whether one has joined."""
         self._refusals = 0
-        self._identity: Identity | None = None
 
     def prepare(self, errand: Callable[[], None] | None = None) -> None:
         """Fork this machine's runner, if it has one, and begin to listen. The errand is for such a child, or for nobody."""
@@ -181,9 +175,6 @@ class FleetAllocation:
 
     # What others say, from their threads
 
-    def _news(self, news: News) -> None:
-        self._put(news)
-
     def _put(self, said: News | _Said) -> None:
         self._told.append(said)
         try:
@@ -226,8 +217,6 @@ class FleetAllocation:
                 self.notes.append(f"no runner can join any more: {said.why}")
                 self._awaited.clear()
                 self._open_ended = False
-            elif isinstance(said, Gone) and said.hello.node.name in self._channels:
-                pass  # its channel ends, and that tells the engine
         self._tell_awaited()
 
     def _invite(self, listening: Listening) -> None:
@@ -298,13 +287,13 @@ class FleetAllocation:
 
     def _refuse(self, refused: Refused) -> None:
         self._refusals += 1
-        self._why_none = self._why_none or refused.why
         if self._refusals <= _TOLD_REFUSALS:
             self.notes.append(refused.why)
         if self._refusals == _TOLD_REFUSALS:
             self.notes.append("further refusals are not told")
         hello = refused.hello
         if hello is not None and hello.expected and hello.run == self._run:
+            self._why_none = self._why_none or refused.why
             self._awaited[hello.source] = max(0, self._awaited.get(hello.source, 0) - 1)
 
     def _tell_awaited(self) -> None:

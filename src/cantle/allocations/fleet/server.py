@@ -1,7 +1,8 @@
 """How does the conductor let runners in, and how do their bytes reach its engine? A Dask scheduler in a thread of its own.
 
-What happens there is told through `hear`, from that thread: the server is listening, a runner wants to join, has gone, or was
-refused before it could say a word. All else goes on between the loop's thread and a pair of sockets for each runner.
+What happens there is told through `hear`, from that thread: the server is listening, a runner has joined, or was refused,
+perhaps before it could say a word. All else goes over the runner's lane, which the loop's thread reads and writes; the lane
+ends when the runner has gone.
 """
 
 from __future__ import annotations
@@ -63,13 +64,6 @@ class Joined(msgspec.Struct, frozen=True):
     notes: tuple[str, ...]
 
 
-class Gone(msgspec.Struct, frozen=True):
-    """A runner that had joined has gone."""
-
-    hello: Hello
-    why: str
-
-
 class Refused(msgspec.Struct, frozen=True):
     """Somebody was not let in. `hello` is None when it never got so far as to say who it is."""
 
@@ -77,7 +71,7 @@ class Refused(msgspec.Struct, frozen=True):
     why: str
 
 
-News: TypeAlias = Listening | Broken | Joined | Gone | Refused
+News: TypeAlias = Listening | Broken | Joined | Refused
 
 
 class _Member:
@@ -109,7 +103,6 @@ class FleetServer:
         judge: Callable[[Hello], Verdict],
         *,
         host: str = "",
-        port: int = 0,
         advertised: Sequence[str] = ("127.0.0.1",),
         silence_s: float = 20.0,
     ) -> None:
@@ -117,7 +110,6 @@ class FleetServer:
         self._hear = hear
         self._judge = judge
         self._host = host
-        self._port = port
         self._advertised = advertised
         self._silence_s = silence_s
         self._members: dict[str, _Member] = {}
@@ -167,7 +159,7 @@ class FleetServer:
         ours, theirs = make_identities(self._run)
         host = self._host or "0.0.0.0"
         scheduler = Scheduler(
-            host=f"tls://{host}:{self._port}", security=security_of(ours), dashboard=False, dashboard_address=":0"
+            host=f"tls://{host}:0", security=security_of(ours), dashboard=False, dashboard_address=":0"
         )
         self._scheduler = scheduler
         members = self._members
@@ -311,8 +303,6 @@ class FleetServer:
         if member.lane is not None:
             member.lane.why_ended = why
             member.lane.hang_up()
-            assert member.hello is not None
-            self._hear(Gone(member.hello, why or "its runner is gone"))
         scheduler = self._scheduler
         if scheduler is not None and address in scheduler.workers:
             assert self._loop is not None
