@@ -9,7 +9,8 @@ from heapq import heapify, heappop, heappush
 from pathlib import Path
 from random import Random
 
-WORKLOADS = Path(__file__).resolve().parents[2] / "shared" / "workloads"
+from measure import WORKLOADS
+
 Graph = list[tuple[float, int, tuple[int, ...]]]
 """Of each task: seconds, cores, parents."""
 Error = tuple[str, int]

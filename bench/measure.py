@@ -22,6 +22,8 @@ import cantle
 
 CANTLE = [str(Path(sys.executable).with_name("cantle"))]
 """What people type, beside the interpreter that runs the bench."""
+WORKLOADS = Path(os.environ.get("CANTLE_WORKLOADS", Path(__file__).resolve().parents[2] / "shared" / "workloads"))
+"""Where the recorded workflows and the reference tables lie."""
 
 
 def arguments(doc: str | None) -> argparse.Namespace:

@@ -9,15 +9,14 @@ import gzip
 import heapq
 import json
 import math
-import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from random import Random
 
 import msgspec
+from measure import WORKLOADS
 
-FOLDER = Path(os.environ.get("CANTLE_WORKLOADS", Path(__file__).parents[2] / "shared" / "workloads"))
 BOUNDS = Path(__file__).with_name("online-bounds.json")
 POOLS = (32, 128)
 SEEDS = (1, 2, 3, 4)
@@ -47,7 +46,7 @@ class Job(msgspec.Struct, frozen=True):
 
 def workflows() -> dict[str, list[Job]]:
     """By name; parents before their children."""
-    with gzip.open(FOLDER / "moldable-graphs.json.gz") as file:
+    with gzip.open(WORKLOADS / "moldable-graphs.json.gz") as file:
         found = json.load(file)
     return {
         name: [Job(row["w"], row["g"], row["pmin"], row["pmax"], tuple(row["parents"])) for row in _parents_first(rows)]
@@ -77,7 +76,7 @@ def _parents_first(rows: list[dict]) -> list[dict]:
 def published() -> dict[tuple[str, int], tuple[float, float]]:
     """By workflow and pool: the LP bound in seconds, and the best ratio to it of any published algorithm."""
     found: dict[tuple[str, int], tuple[float, float]] = {}
-    with gzip.open(FOLDER / "moldable-makespans.csv.gz", "rt") as file:
+    with gzip.open(WORKLOADS / "moldable-makespans.csv.gz", "rt") as file:
         for row in csv.DictReader(file):
             key = (row["instance"], int(row["P"]))
             best = found[key][1] if key in found else math.inf

@@ -12,12 +12,11 @@ about 400 tasks, CPU seconds); online_p32, online_p128; hold_s2, hold_s10, hold_
 
 import sys
 import time
-from pathlib import Path
 
 import holding
 import online
-from measure import arguments, conclude, table
-from moldable import FOLDER, POOLS, Job, geomean, published, workflows
+from measure import WORKLOADS, arguments, conclude, table
+from moldable import POOLS, Job, geomean, published, workflows
 
 from cantle.core.decide import Decider
 from cantle.core.state import State
@@ -48,7 +47,7 @@ FIXED = (1, 2, 4, 8, 16, 32)
 def rigid_ratios(quick: bool) -> list[list[object]]:
     """A row for each workflow: its tasks, and the ratio on each number of cores."""
     rows = []
-    for path in sorted((FOLDER / "wfinstances").glob("*.json.gz")):
+    for path in sorted((WORKLOADS / "wfinstances").glob("*.json.gz")):
         name = path.name.removesuffix(".json.gz")
         study = WfFormatReader().read(path, ReadOptions())
         if quick and len(study.tasks) > QUICK_TASKS:
@@ -172,10 +171,8 @@ def moldable_ratios() -> tuple[list[list[object]], float]:
 
 def main() -> None:
     asked = arguments(__doc__)
-    if not FOLDER.is_dir():
-        sys.exit(
-            f"there are no workloads in {Path(FOLDER)}; set CANTLE_WORKLOADS to the folder that holds wfinstances/"
-        )
+    if not WORKLOADS.is_dir():
+        sys.exit(f"there are no workloads in {WORKLOADS}; set CANTLE_WORKLOADS to the folder that holds wfinstances/")
     rigid_rows = rigid_ratios(asked.quick)
     table(["one-core tasks", "tasks", *(f"on {cores}" for cores in CORES)], rigid_rows)
     left_out = f" (without those of more than {QUICK_TASKS:,} tasks)" if asked.quick else ""

@@ -5,17 +5,15 @@ Key: replay_geomean, makespan / bound.
 """
 
 import math
-import os
 import sys
-from pathlib import Path
 
-from measure import CANTLE, arguments, conclude, scratch, seconds, table
+from measure import CANTLE, WORKLOADS, arguments, conclude, scratch, seconds, table
 
 from cantle.core.bounds import lower_bound
 from cantle.readers.base import ReadOptions
 from cantle.readers.wfformat import WfFormatReader
 
-FOLDER = Path(os.environ.get("CANTLE_WORKLOADS", Path(__file__).parents[2] / "shared" / "workloads")) / "wfinstances"
+FOLDER = WORKLOADS / "wfinstances"
 NAMES = [  # of all three engines that the collection has, and of all sizes
     "montage-chameleon-2mass-005d-001",  # Pegasus, 58 tasks
     "blast-chameleon-large-001",  # Makeflow, 103
