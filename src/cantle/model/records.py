@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from .kinds import Kind
 from .resources import Node, Place, Slots
 from .study import Limits, PartitionWish, Slicing, Step, Task
 
@@ -67,7 +68,8 @@ class StudyAdded(Record, frozen=True, tag=True):
     """A study entered the run. Its tasks follow in `TasksAdded`. `options` are those it was read with, as JSON.
 
     `tasks` is their number: as long as fewer are known, the study has not entered whole. `priority` is added to that of each
-    of its steps. Of what several studies want, each gets its part by `weight` times two to its `priority`.
+    of its steps. Of what several studies want, each gets its part by `weight` times two to its `priority`. One that `grows` may
+    get more steps and tasks at any time, until `StudyClosed`: nobody knows how many.
     """
 
     name: str
@@ -83,6 +85,7 @@ class StudyAdded(Record, frozen=True, tag=True):
     priority: float = 0.0
     partitions: tuple[PartitionWish, ...] = ()
     weight: float = 1.0
+    grows: bool = False
 
 
 class TasksAdded(Record, frozen=True, tag=True):
@@ -94,6 +97,19 @@ class TasksAdded(Record, frozen=True, tag=True):
     first: int
     tasks: list[Task]
     study: int = 0
+
+
+class StepsAdded(Record, frozen=True, tag=True):
+    """Further steps of a study that grows; numbered on from all that the run has."""
+
+    study: int
+    steps: list[Step]
+
+
+class StudyClosed(Record, frozen=True, tag=True):
+    """The study grows no more."""
+
+    study: int
 
 
 class StudyOver(Record, frozen=True, tag=True):
@@ -126,9 +142,66 @@ class Revived(Record, frozen=True, tag=True):
 
 
 class NodesJoined(Record, frozen=True, tag=True):
-    """Nodes came up. They are numbered on from those that joined before."""
+    """Nodes came up. They are numbered on from those that joined before. `request`: which one they answer, -1 for none."""
 
     nodes: list[Node]
+    request: int = -1
+
+
+class KindsDeclared(Record, frozen=True, tag=True):
+    """Nodes of these kinds can be had from now on, and no others: what was declared before holds no more."""
+
+    kinds: list[Kind]
+
+
+class RequestAnswered(Record, frozen=True, tag=True):
+    """What became of a request for nodes, as far as it is known. Told again whenever it changes.
+
+    Of those that were asked for `coming` are on their way, `refused` will not come, and `detail` says why, or what they wait
+    for, in the provider's own words. `expected_at`: when they should be there, 0 when nobody knows. Those that joined count
+    as neither.
+    """
+
+    request: int
+    coming: int
+    refused: int = 0
+    detail: str = ""
+    expected_at: float = 0.0
+
+
+class NodesWished(Record, frozen=True, tag=True):
+    """Somebody, or a scaling function of the user's, wants so many nodes of this kind to be there, those on their way included.
+
+    It holds until the next one for this kind; `count` None takes it back. `problem`: the function failed, and how.
+    """
+
+    kind: str
+    count: int | None = None
+    by: str = ""
+    why: str = ""
+    problem: str = ""
+
+
+class NodeReleased(Record, frozen=True, tag=True):
+    """The provider has taken the node back, or cannot: `problem` says why. In that case it may be used again."""
+
+    node: int
+    problem: str = ""
+
+
+class ResultsMoved(Record, frozen=True, tag=True):
+    """Results of these tasks, which lived on `node`, live on `to` as well now. With `problem` they could not be moved."""
+
+    tasks: list[int]
+    node: int
+    to: int
+    problem: str = ""
+
+
+class ResultsForgotten(Record, frozen=True, tag=True):
+    """Nobody outside the run wants the results of these tasks any more."""
+
+    tasks: list[int]
 
 
 class NodesAwaited(Record, frozen=True, tag=True):
@@ -179,7 +252,8 @@ class TaskEnded(Record, frozen=True, tag=True, gc=False):
     reason, and the last lines of stderr when it failed. `output` tells where packed output lies:
     "file offset length" for stdout and stderr, joined by a tab. `started` and `pid` stand here when the attempt was over
     before anybody was told that it had started, 0 otherwise. `everywhere`, of one that could not be started: the reason is
-    not its node's, so that it could be started on no other one either.
+    not its node's, so that it could be started on no other one either. `kept`: so many bytes that it made live on its node
+    alone, whether a Python result or files that its step declares as local.
     """
 
     task: int
@@ -194,6 +268,7 @@ class TaskEnded(Record, frozen=True, tag=True, gc=False):
     started: float = 0.0
     pid: int = 0
     everywhere: bool = False
+    kept: int = 0
 
 
 class TaskHindered(Record, frozen=True, tag=True):
@@ -345,15 +420,55 @@ class DrainNode(Record, frozen=True, tag=True):
     fails    it fails what succeeds elsewhere
     suspect  it fails everything at once, and nobody knows yet how that ends elsewhere
     flaps    it came and went too often
+    retires  it shall be given back once it is empty
     """
 
     node: int
     why: str
-    cause: Literal["ends", "fails", "suspect", "flaps"]
+    cause: Literal["ends", "fails", "suspect", "flaps", "retires"]
 
 
 class ResumeNode(Record, frozen=True, tag=True):
     """The node, which was drained, is used again."""
+
+    node: int
+    why: str
+
+
+class RequestNodes(Record, frozen=True, tag=True):
+    """Ask for so many more nodes of a kind. Requests are numbered by the order in which they were made."""
+
+    kind: str
+    count: int
+    why: str
+
+
+class WithdrawRequest(Record, frozen=True, tag=True):
+    """Of the nodes that a request has on their way, so many are not needed any more."""
+
+    request: int
+    count: int
+    why: str
+
+
+class MoveResults(Record, frozen=True, tag=True):
+    """Copy these tasks' results, which live on `node` alone, to another one. `ResultsMoved` answers."""
+
+    tasks: list[int]
+    node: int
+    to: int
+    why: str
+
+
+class ReleaseNode(Record, frozen=True, tag=True):
+    """Give the node back: it was drained, nothing runs there, and nothing that is needed lives there alone."""
+
+    node: int
+    why: str
+
+
+class NoticeIdle(Record, frozen=True, tag=True):
+    """Tell whoever wants to know: the node is unused, and nothing that is needed lives there alone."""
 
     node: int
     why: str
@@ -436,11 +551,19 @@ Event: TypeAlias = (
     | RunResumed
     | StudyAdded
     | TasksAdded
+    | StepsAdded
+    | StudyClosed
     | StudyOver
     | StudyChanged
     | Revived
     | NodesJoined
     | NodesAwaited
+    | KindsDeclared
+    | RequestAnswered
+    | NodesWished
+    | NodeReleased
+    | ResultsMoved
+    | ResultsForgotten
     | NodeLost
     | NodeDrainAsked
     | NodeResumeAsked
@@ -469,6 +592,11 @@ Decision: TypeAlias = (
     | Refuse
     | DrainNode
     | ResumeNode
+    | RequestNodes
+    | WithdrawRequest
+    | MoveResults
+    | ReleaseNode
+    | NoticeIdle
     | EndRun
     | RequestPartition
     | AdmitPartition

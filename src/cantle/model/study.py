@@ -33,7 +33,8 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     Empty: on `needs.nodes` alone. `times_s` are the expected durations on them, in the same order, each 0 where nobody
     knows; a task's own `estimate_s` speaks of the least width. `streams`: the command runs so many times, each with a share
     of the work (0: once); the width decides how many of them each node gets. `communicates`: all of them at the same time or
-    none. `partition` names the partition in which the step's tasks run ("": wherever there is room).
+    none. `partition` names the partition in which the step's tasks run ("": wherever there is room). `local` names files, in
+    a task's workspace, that other nodes do not see: they count as data that lives on the node where it ran.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     streams: int = 0
     communicates: bool = False
     partition: str = ""
+    local: tuple[str, ...] = ()
 
 
 class Slice(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -81,6 +83,7 @@ class PartitionWish(msgspec.Struct, frozen=True, omit_defaults=True):
     of a node the memory is in proportion to the cores, unless `memory_mib` says it. `layout`: `any` takes the fewest runs of
     neighbours, `contiguous` exactly one, `spread` as many machines as there are. `near` names machines that are preferred.
     `elements`, as in `2 x 400 + 3 x 50, at most 4`: not one partition of its own, but elements of the study's slices.
+    `engine` is what it hosts for as long as it lives, a Dask or Ray cluster say; its tasks find it by their environment.
     """
 
     name: str
@@ -92,6 +95,7 @@ class PartitionWish(msgspec.Struct, frozen=True, omit_defaults=True):
     layout: Literal["any", "contiguous", "spread"] = "any"
     near: tuple[str, ...] = ()
     elements: str = ""
+    engine: str = ""
 
 
 class Task(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
@@ -136,6 +140,20 @@ class Stage(msgspec.Struct, frozen=True, omit_defaults=True):
     out: tuple[str, ...] = ()
 
 
+class Call(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A call of a Python function by a worker that lives longer than the call.
+
+    `function` is the digest of the pickled function, by which workers ask for it once. `arguments` are pickled as well, and
+    have places in them for the results of the tasks that it `takes`, by number. `wanted`: somebody outside may ask for what
+    it returns, so that it is kept until that is over.
+    """
+
+    function: str
+    arguments: bytes = b""
+    takes: tuple[int, ...] = ()
+    wanted: bool = True
+
+
 class Command(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What one attempt runs.
 
@@ -149,7 +167,8 @@ class Command(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     `files` (absolute path to text) are written before it begins, on the node where it does. `ranks` above 1: it runs so many
     times, all at once, with `cores_each` each, over all of its nodes. `launches`: it starts processes on other nodes, by a
     program that is not ours; what that program says on stderr is looked at while it runs. `launches_here`: each of its
-    launches has ranks on the node where it begins. `stage`: what is brought there and back.
+    launches has ranks on the node where it begins. `stage`: what is brought there and back. `call`: not a process of its own,
+    but a call of a Python function.
     """
 
     argv: tuple[str, ...] = ()
@@ -167,6 +186,7 @@ class Command(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     launches: bool = False
     launches_here: bool = False
     stage: Stage | None = None
+    call: Call | None = None
 
 
 class Commands(Protocol):
