@@ -94,10 +94,19 @@ def is_wanted(state: State, key: Key, ready: bool) -> bool:
 def _admit_or_refuse(state: State, partition: Partition) -> Iterator[Decision]:
     """Also one that waits is refused, when the nodes are gone that it could have had."""
     why = why_never(state, partition.wish, partition.width)
-    if why and not state.awaited:
+    if why and not (state.awaited or _more_may_be_had(state, partition)):
         yield RefusePartition(state.now, partition.number, why)
     elif not why and partition.standing == Standing.NEW:
         yield AdmitPartition(state.now, partition.number)
+
+
+def _more_may_be_had(state: State, partition: Partition) -> bool:
+    """Whether so many nodes could be there, with those that may be asked for."""
+    if state.scaling is None:
+        return False
+    from cantle.core.scaling.capacity import could_ever_be_there
+
+    return could_ever_be_there(state, _needs(partition.wish)) >= partition.width
 
 
 def why_never(state: State, wish: PartitionWish, width: int) -> str:

@@ -18,6 +18,8 @@ from cantle.model.resources import Needs, count
 if TYPE_CHECKING:
     from cantle.core.granting import Granting
     from cantle.core.nearness import Nearness
+    from cantle.core.scaling.seam import Scaler
+    from cantle.core.scaling.settings import Scaling
 
 
 class Decider:
@@ -43,11 +45,17 @@ class Decider:
         self._next_leave = math.inf
         self.open_ended = False
         """More studies may come: what cannot be done here does not end the run before its nodes end."""
+        self.scaling: Scaling | None = None
+        """How the run grows and shrinks, where kinds of node are declared. None: as the defaults say."""
+        self.scaler: Scaler | None = None
+        """Who is asked about nodes, once kinds are declared. None: whoever `scaling` names."""
 
     @property
     def wakes_at(self) -> float:
         """When there may be something to decide although nothing happens, in the records' time; infinite for never."""
         wakes_at = self._next_leave if self._granting is None else min(self._next_leave, self._granting.wakes_at)
+        if "scaling wakes at" in self._memory:
+            wakes_at = min(wakes_at, self._memory["scaling wakes at"])
         nearness: Nearness | None = self._memory.get("nearness")
         return wakes_at if nearness is None else min(wakes_at, nearness.wakes_at)
 
@@ -88,12 +96,23 @@ class Decider:
             yield from let_short_tasks_stand_in_line(plan)
             if not state.totals[Phase.READY]:
                 yield from let_successors_stand_in_line(plan)
+        if state.scaling is not None and not state.stopping:
+            yield from self._scale(plan)
         if state.totals[Phase.READY] and not state.running and len(state.homes) > 1 and _is_stuck(state):
             from cantle.core.carving import refuse_what_nobody_makes
 
             yield from refuse_what_nobody_makes(state)
-        if (state.drained or state.lifetimes is not None) and not (state.running or state.awaited or state.stopping):
+        if (state.drained or state.lifetimes is not None) and not (
+            state.running or state.awaited or state.stopping or _more_may_come(state)
+        ):
             yield from self._conclude(state)
+
+    def _scale(self, plan: Plan) -> Iterator[Decision]:
+        from cantle.core.scaling.seam import WAKES_AT
+
+        self._memory[WAKES_AT] = math.inf
+        if self.scaler is not None:
+            yield from self.scaler(plan)
 
     def _conclude(self, state: State) -> Iterator[Decision]:
         """Nothing runs, nothing is on its way, and nodes are drained or end: is this the end of what can be done here?"""
@@ -125,7 +144,16 @@ class Decider:
 
 def _is_stuck(state: State) -> bool:
     """Nothing runs, nothing is on its way, and no partition may still take something in."""
-    return not (state.awaited or state.stopping or state.partitions.living)
+    return not (state.awaited or state.stopping or state.partitions.living or _more_may_come(state))
+
+
+def _more_may_come(state: State) -> bool:
+    """Nodes were asked for, or one may be that could hold something that is ready."""
+    if state.scaling is None:
+        return False
+    from cantle.core.scaling.capacity import may_come
+
+    return may_come(state)
 
 
 def stop_what_shall_stop(plan: Plan) -> Iterator[Decision]:
@@ -147,6 +175,11 @@ def _why_drained(state: State, launch: Launch) -> str:
 def refuse_what_can_never_run(plan: Plan) -> Iterator[Decision]:
     """Fail the tasks for which no node here, and none on its way, could ever have the room."""
     state = plan.state
+    if state.scaling is not None and not (state.awaited or state.stopping):
+        from cantle.core.scaling.capacity import refuse_what_no_node_will_hold
+
+        yield from refuse_what_no_node_will_hold(state)
+        return
     if state.awaited or state.stopping or (state.lifetimes is not None and state.lifetimes.over):
         return  # where nodes ended, what fits nowhere may fit when the run is resumed on others like them
     hopeless = {}

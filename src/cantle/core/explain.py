@@ -59,6 +59,8 @@ def _not_started(state: State, task: int) -> list[str]:
         )
     elif never and state.awaited:
         lines.append(f"It {never}; but {count(state.awaited, 'node')} more on the way may change that.")
+    elif state.scaling is not None and (why := _awaits_a_node(state, task)):
+        lines.append(why)
     elif never and not state.room.alive:
         lines.append(f"It needs {needs}; no node is there.")
     elif never:
@@ -87,6 +89,12 @@ def _not_started(state: State, task: int) -> list[str]:
     if place:
         lines.append(f"{count(place, 'task')} with the same needs {'goes' if place == 1 else 'go'} before it.")
     return lines or ["It will be started in the next moment."]
+
+
+def _awaits_a_node(state: State, task: int) -> str:
+    from cantle.core.scaling.capacity import why_waits
+
+    return why_waits(state, task)
 
 
 def _too_late(state: State, task: int) -> str:

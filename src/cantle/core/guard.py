@@ -199,6 +199,8 @@ def _left_idle(plan: Plan) -> str:
     state = plan.state
     if state.running or state.awaited or state.stopping or state.partitions.living or state.choosy or state.drained:
         return ""
+    if state.scaling is not None:
+        return ""  # what finds no room may wait for a node
     waiting = [task for number in plan.queues for task in state.queues[number].ready()]
     if not waiting:
         return ""

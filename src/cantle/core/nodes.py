@@ -51,6 +51,8 @@ def all_gone(state: State) -> None:
     state.drained_names.clear()
     state.shunned.clear()
     state.trouble = None
+    if state.scaling is not None:
+        state.scaling.gone()
     if state.lifetimes is not None:
         state.lifetimes.gone()
 
@@ -145,7 +147,7 @@ def _resume_asked(state: State, record: r.NodeResumeAsked) -> None:
         state.trouble.flaps.pop(record.node, None)
     for index in list(state.drained):
         if state.room.nodes[index].name == record.node and not _is_over(state, index):
-            _use_again(state, index)
+            use_again(state, index)
 
 
 def _drain_time_set(state: State, record: r.DrainTimeSet) -> None:
@@ -154,6 +156,10 @@ def _drain_time_set(state: State, record: r.DrainTimeSet) -> None:
 
 def _drain_node(state: State, record: r.DrainNode) -> None:
     drain(state, record.node, record.why)
+    if record.cause == "retires":
+        from cantle.core.scaling.ledger import ledger_of
+
+        ledger_of(state).retiring[record.node] = record.time
     if record.cause == "ends" and state.lifetimes is not None:
         state.lifetimes.over |= 1 << record.node
         for task in state.running_on.get(record.node, ()):
@@ -168,11 +174,14 @@ def _drain_node(state: State, record: r.DrainNode) -> None:
 
 def _resume_node(state: State, record: r.ResumeNode) -> None:
     if record.node in state.drained and not _is_over(state, record.node):
-        _use_again(state, record.node)
+        use_again(state, record.node)
 
 
-def _use_again(state: State, index: int) -> None:
+def use_again(state: State, index: int) -> None:
+    """The node is not drained any more."""
     del state.drained[index]
+    if state.scaling is not None:
+        state.scaling.retiring.pop(index, None)
     state.room.release(index)
     for partition in state.partitions.living.values():
         partition.room.release(index)
@@ -183,6 +192,9 @@ def _use_again(state: State, index: int) -> None:
 
 
 def _is_over(state: State, index: int) -> bool:
+    """Whether the node is about to go, for good."""
+    if state.scaling is not None and index in state.scaling.released:
+        return True
     return state.lifetimes is not None and bool(state.lifetimes.over >> index & 1)
 
 

@@ -23,6 +23,7 @@ from cantle.model.study import Step, Task
 
 if TYPE_CHECKING:
     from cantle.core.lifetimes import Lifetimes
+    from cantle.core.scaling.ledger import Ledger
     from cantle.core.trouble import Trouble
 
 _CANCELED = frozenset({Phase.CANCELED})
@@ -72,6 +73,8 @@ class State:
         """What nodes are called that somebody drained, and by whom: one that comes back is drained as well."""
         self.trouble: Trouble | None = None
         """There once an attempt has failed where there are several nodes, or one of them went away."""
+        self.scaling: Ledger | None = None
+        """There once kinds of node were declared, or nodes asked for."""
         self.shunned: dict[int, int] = {}
         """Of tasks that could not be started: on which nodes, as bits."""
         self.expired = False
@@ -205,7 +208,7 @@ class State:
             conductor_gone(self, record.partitions)
         for index in range(len(self.room.nodes)):
             self.room.lose(index)
-        if self.choosy or self.drained or self.drained_names or self.trouble is not None:
+        if self.choosy or self.drained or self.drained_names or self.trouble is not None or self.scaling is not None:
             from cantle.core.nodes import all_gone
 
             all_gone(self)
@@ -236,7 +239,10 @@ class State:
 
                 joined(self, index, node)
             self.several_machines = self.several_machines or node.machine != self.room.nodes[0].machine
-        self.awaited = max(0, self.awaited - len(record.nodes))
+        if record.request < 0:
+            self.awaited = max(0, self.awaited - len(record.nodes))
+        if self.scaling is not None:
+            self.scaling.joined(self, len(self.room.nodes) - len(record.nodes), record.request)
         self.feasibility_version += 1
         self.version += 1
 
@@ -263,6 +269,8 @@ class State:
 
             node_lost(self, record.node, record.reason)
         self.room.lose(record.node)
+        if self.scaling is not None:
+            self.scaling.lost(record.node)
         if self.shunned:
             forgive(self)
         self.feasibility_version += 1
@@ -404,6 +412,8 @@ class State:
             found = self.running_on.get(place.node)
             if found is not None:
                 found.pop(task, None)
+                if not found and self.scaling is not None:
+                    self.scaling.worked_at[place.node] = self.now
         if launch.partition >= 0:
             self._leave_partition(task, launch.partition)
         self.studies[self.study_of_step[step]].in_progress -= 1
@@ -660,6 +670,8 @@ def _rarer_rule(kind: type[r.AnyRecord]) -> Callable[[State, Any], None]:
     """The rule of a record that few runs have; it is loaded with those of its like. KeyError for what is no record."""
     from cantle.core.nodes import RULES
 
+    if kind not in RULES:
+        from cantle.core.scaling.ledger import RULES
     if kind not in RULES:
         from cantle.core.revisions import RULES
     if kind not in RULES:

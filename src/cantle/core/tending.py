@@ -86,6 +86,8 @@ def use_what_is_left(state: State) -> Iterator[Decision]:
     """Nothing runs and nothing comes, but tasks are ready: nodes that were only taken out for their failures serve again."""
     asked = set(state.drained_names)
     over = 0 if state.lifetimes is None else state.lifetimes.over
+    if state.scaling is not None:
+        over |= sum(1 << index for index in state.scaling.released)
     for index in list(state.drained):
         if state.room.nodes[index].name not in asked and not over >> index & 1:
             yield ResumeNode(state.now, index, "nothing else is left that could run what is ready")

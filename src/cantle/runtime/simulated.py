@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from random import Random
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,6 +20,7 @@ from cantle.model.records import (
     Decision,
     Event,
     Launch,
+    MoveResults,
     NodeLost,
     NodesAwaited,
     NodesJoined,
@@ -27,6 +29,8 @@ from cantle.model.records import (
     PartitionEnded,
     PartitionStarted,
     Refuse,
+    ReleaseNode,
+    RequestNodes,
     Stop,
     TaskEnded,
     TaskStarted,
@@ -34,6 +38,10 @@ from cantle.model.records import (
 )
 from cantle.model.resources import Node, Place
 
+if TYPE_CHECKING:
+    from cantle.runtime.simulated_provider import SimulatedProvider
+
+ABOUT_NODES = (RequestNodes, MoveResults, ReleaseNode)
 SOONEST_S = 1e-6
 """Nobody is woken at the very moment at which he asks for it."""
 
@@ -68,7 +76,7 @@ class SimulatedWorld:
     number). `start_s`
     passes between a launch and its process's start, `jitter` spreads durations log-normally (0.3: a third of them are off
     by more than 30 %), `failures` is the chance of an attempt to fail.
-    A partition's agent starts within `agent_s`.
+    A partition's agent starts within `agent_s`. Nodes that are asked for come from `provider`; without one, as their kinds say.
     """
 
     def __init__(
@@ -84,6 +92,7 @@ class SimulatedWorld:
         losses: Iterable[tuple[float, int]] = (),
         grace_s: float = 1.0,
         agent_s: float = 0.0,
+        provider: SimulatedProvider | None = None,
     ) -> None:
         self.state = state
         self.fate = fate
@@ -93,6 +102,7 @@ class SimulatedWorld:
         self.failures = failures
         self.grace_s = grace_s
         self.agent_s = agent_s
+        self.provider = provider
         self.tell_starts_after_s = float("inf")
         """As real runners do, tell of an attempt that it has started when it has run for so long."""
         self._heap: list[tuple[float, int, Event]] = []
@@ -103,13 +113,8 @@ class SimulatedWorld:
         coming = sorted(nodes, key=lambda group: group[0])
         awaited = sum(len(group) for _, group in coming)
         self.put(NodesAwaited(state.now, awaited))
-        number = len(state.room.nodes)
         for time, group in coming:
             self.put(NodesJoined(time, group))
-            for each in group:
-                if each.ends_at:
-                    self.put(NodeLost(each.ends_at, number, "its allocation has ended"))
-                number += 1
         for time, node in losses:
             self.put(NodeLost(time, node, "lost in the simulation"))
 
@@ -135,7 +140,34 @@ class SimulatedWorld:
             events.append(event)
             if self._lines:
                 self._move_up(event)
+        if any(type(event) is NodesJoined or type(event) is NodeLost for event in events):
+            events = self._nodes_come_and_go(events)
         return events
+
+    def _nodes_come_and_go(self, events: list[Event]) -> list[Event]:
+        """What joins bears the next numbers, and its end is known from then on; what is gone is not lost once more."""
+        true: list[Event] = []
+        number = len(self.state.room.nodes)
+        for event in events:
+            if type(event) is NodesJoined:
+                joins = event if self.provider is None else self.provider.arrived(self.state, event)
+                true.append(joins)
+                if type(joins) is NodesJoined:
+                    self._foresee_ends(joins, number)
+                    number += len(joins.nodes)
+            elif type(event) is NodeLost and not self.state.room.alive >> event.node & 1 and event.node < number:
+                true.append(TimePassed(event.time))
+            else:
+                true.append(event)
+        return true
+
+    def _foresee_ends(self, joins: NodesJoined, number: int) -> None:
+        losses = [0.0] * len(joins.nodes) if self.provider is None else self.provider.losses(self.state, joins)
+        for index, (each, lost_at) in enumerate(zip(joins.nodes, losses, strict=True), number):
+            if each.ends_at:
+                self.put(NodeLost(each.ends_at, index, "its allocation has ended"))
+            if lost_at:
+                self.put(NodeLost(lost_at, index, "lost in the simulation"))
 
     def carry_out(self, decision: Decision) -> None:
         """Let come what comes of it."""
@@ -149,6 +181,13 @@ class SimulatedWorld:
             self.put(PartitionStarted(decision.time + self.agent_s, decision.partition))
         elif type(decision) is ClosePartition:
             self.put(PartitionEnded(decision.time, decision.partition))
+        elif type(decision) in ABOUT_NODES:
+            if self.provider is None:
+                from cantle.runtime.simulated_provider import SimulatedProvider
+
+                self.provider = SimulatedProvider()
+            for event in self.provider.answer(self.state, decision):
+                self.put(event)
 
     def _why_the_first_waits(self) -> str:
         from cantle.core.explain import explain

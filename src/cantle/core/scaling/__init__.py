@@ -1,0 +1,1 @@
+"""When do machines come and go, by what the workflow needs?"""

@@ -1,0 +1,198 @@
+"""Could nodes that are there, are on their way, or may yet be asked for ever hold a task? If not, what is missing?
+
+As long as one kind could, the task waits. What no kind can hold is refused at once, since nothing will ever change that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf
+from typing import TYPE_CHECKING
+
+from cantle.core.lifetimes import DRAIN_S, DRAIN_SHARE, in_words
+from cantle.core.phases import UNSTARTED, Phase
+from cantle.core.room import shortage
+from cantle.model.kinds import Kind
+from cantle.model.records import Decision, Refuse
+from cantle.model.resources import Needs, count
+
+if TYPE_CHECKING:
+    from cantle.core.state import State
+
+
+def useful_s(state: State, kind: Kind) -> float:
+    """For how long at most a task may run on a new node of the kind, seconds: until it has to be empty."""
+    if not kind.lasts_s:
+        return inf
+    drain_s = state.lifetimes.drain_s if state.lifetimes is not None else -1.0
+    if drain_s < 0:
+        drain_s = min(DRAIN_S, DRAIN_SHARE * kind.lasts_s)
+    return kind.lasts_s - drain_s
+
+
+def can_hold(state: State, kind: Kind, needs: Needs, walltime_s: float = 0.0) -> bool:
+    """Whether an empty node of the kind could hold one node's share of that, for that long."""
+    return shortage(kind.node(kind.name), needs) == "" and walltime_s <= useful_s(state, kind)
+
+
+def could_ever_be_there(state: State, needs: Needs, walltime_s: float = 0.0) -> float:
+    """How many nodes that could hold a share of that may be there at once, with all that may be asked for."""
+    able = able_now(state, needs, walltime_s)
+    ledger = state.scaling
+    if ledger is None:
+        return able.bit_count()
+    total: float = 0
+    for kind in ledger.kinds.values():
+        up = ledger.up.get(kind.name, 0)
+        there = (able & up).bit_count()
+        able &= ~up
+        if can_hold(state, kind, needs, walltime_s):
+            there += ledger.coming(kind.name)
+            total += max(there, kind.most or inf) if ledger.can_add(kind) else there
+        else:
+            total += there
+    return total + able.bit_count()
+
+
+def able_now(state: State, needs: Needs, walltime_s: float = 0.0) -> int:
+    """The nodes that are there, as bits, that could hold a share of that if they were empty, and stay for so long."""
+    able = state.room.could_ever_hold(needs)
+    if state.lifetimes is not None:
+        able &= ~(state.lifetimes.leave_before(state.now + walltime_s) | state.lifetimes.over)
+    if state.scaling is not None:
+        for index in state.scaling.released:
+            able &= ~(1 << index)
+    return able
+
+
+def refuse_what_no_node_will_hold(state: State) -> Iterator[Decision]:
+    """Fail the tasks that neither what is there nor what may be asked for could ever hold."""
+    from cantle.core.decide import why_never_as
+
+    ledger = state.scaling
+    if state.lifetimes is not None and ledger is not None:
+        kinded = 0
+        for nodes in ledger.up.values():
+            kinded |= nodes
+        if (state.lifetimes.over | sum(1 << index for index in state.lifetimes.ends)) & ~kinded:
+            return  # the run's first nodes end: what fits nowhere may fit when it is resumed on others like them
+    hopeless: dict[int, str] = {}
+    for step, number in enumerate(state.shape_of_step):
+        counts = state.counts[step]
+        if (counts[Phase.WAITING] or counts[Phase.READY]) and not state.studies[state.study_of_step[step]].over:
+            shape = state.queues[number].shape
+            described = state.steps[step]
+            if shape.partition or state.is_sliced(shape):
+                why = why_never_as(state, shape)
+                if could_ever_be_there(state, shape.needs) >= shape.needs.nodes:
+                    why = ""
+            else:
+                why = why_never(state, described.needs, described.walltime_s)
+            if why:
+                hopeless[step] = why
+    if not hopeless:
+        return
+    for task, phase in enumerate(state.phases):
+        if phase in UNSTARTED and (verdict := hopeless.get(state.tasks[task].step)):
+            yield Refuse(state.now, task, verdict)
+
+
+def may_come(state: State) -> bool:
+    """Whether nodes are on their way, or one may be asked for that could hold something that is ready."""
+    ledger = state.scaling
+    if ledger is None:
+        return False
+    if ledger.open:
+        return True
+    kinds = [kind for kind in ledger.kinds.values() if ledger.headroom(kind) > 0]
+    for queue in state.queues if kinds else ():
+        head = queue.head()
+        if head is not None and any(
+            can_hold(state, kind, queue.shape.needs, state.step_of(head).walltime_s) for kind in kinds
+        ):
+            return True
+    return False
+
+
+def why_never(state: State, needs: Needs, walltime_s: float = 0.0) -> str:
+    """Why so much can never be met, for so long, "" when it can: with the largest node and the largest kind."""
+    could = could_ever_be_there(state, needs, walltime_s)
+    if could >= needs.nodes:
+        return ""
+    what = f"needs {needs}" + (f" for {in_words(walltime_s)}" if walltime_s else "")
+    if could:
+        return f"{what}; at most {count(int(could), 'node')} that could hold a share of it may be there at once"
+    parts = []
+    alive = state.nodes_alive()
+    if alive:
+        largest = max(
+            alive, key=lambda node: (not needs.kind or node.kind == needs.kind, node.cores, node.gpus, node.memory_mib)
+        )
+        lack = shortage(largest, needs) or "has to be empty sooner"
+        parts.append(f"the largest node, {largest}, {lack}")
+    else:
+        parts.append("there is no node")
+    parts.append(_why_no_kind(state, needs, walltime_s))
+    return "; ".join((what, *filter(None, parts)))
+
+
+def _why_no_kind(state: State, needs: Needs, walltime_s: float) -> str:
+    """What the kind that comes closest lacks."""
+    ledger = state.scaling
+    if ledger is None or not ledger.kinds:
+        return "no kind of node can be asked for"
+    kinds = list(ledger.kinds.values())
+    roomy = [kind for kind in kinds if shortage(kind.node(kind.name), needs) == ""]
+    if not roomy:
+        largest = max(
+            kinds, key=lambda kind: (not needs.kind or kind.name == needs.kind, kind.cores, kind.gpus, kind.memory_mib)
+        )
+        node = largest.node(f"kind {largest.name}")
+        return f"of the kinds that can be asked for the largest, {node}, {shortage(node, needs)}"
+    lasting = [kind for kind in roomy if walltime_s <= useful_s(state, kind)]
+    if not lasting:
+        longest = max(roomy, key=lambda kind: useful_s(state, kind))
+        return (
+            f"a node of kind {longest.name} lasts {in_words(longest.lasts_s)} and has to be empty "
+            f"{in_words(longest.lasts_s - useful_s(state, longest))} before that"
+        )
+    kind = lasting[0]
+    if not kind.adds:
+        return f"its provider cannot add nodes of kind {kind.name}"
+    detail = next((request.detail for request in reversed(ledger.requests) if request.kind == kind.name), "")
+    return f"{count(ledger.refusals.get(kind.name, 0), 'request')} for nodes of kind {kind.name} brought none" + (
+        f": {detail}" if detail else ""
+    )
+
+
+def why_waits(state: State, task: int) -> str:
+    """For which node a ready task waits that nothing there could hold, as a sentence; "" when something could."""
+    ledger = state.scaling
+    step = state.step_of(task)
+    needs, walltime_s = step.needs, step.walltime_s
+    if ledger is None or able_now(state, needs, walltime_s).bit_count() >= needs.nodes:
+        return ""
+    able = [kind for kind in ledger.kinds.values() if can_hold(state, kind, needs, walltime_s) and ledger.can_add(kind)]
+    if not able:
+        return ""
+    told = []
+    for kind in able:
+        for request in ledger.open.values():
+            if request.kind == kind.name:
+                said = f" ({request.detail})" if request.detail else ""
+                left = max(0.0, request.expected_at - state.now)
+                told.append(
+                    f"{count(request.coming, 'node')} of kind {kind.name} on the way, expected in {in_words(left)}{said}"
+                )
+    if told:
+        return f"It needs {needs}, which no node that is there could hold: {'; '.join(told)}."
+    names = " or ".join(kind.name for kind in able)
+    last = next(
+        (request for request in reversed(ledger.requests) if request.kind in {kind.name for kind in able}), None
+    )
+    said = (
+        f"; the last request was refused: {last.detail or 'nobody said why'}"
+        if last is not None and last.refused
+        else ""
+    )
+    return f"It needs {needs}, which no node that is there could hold; it waits for one of kind {names} to be asked for{said}."
