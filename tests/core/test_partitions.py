@@ -32,7 +32,9 @@ from cantle.model.records import (
     PartitionStarted,
     Refuse,
     RefusePartition,
+    RetireWorkers,
     Stop,
+    WorkersRetired,
 )
 from cantle.model.resources import Needs
 from cantle.model.study import PartitionWish, Slice, Slicing
@@ -68,6 +70,8 @@ class Carved(Story):
                 self.happens(PartitionEnded(self._next(), partition.number))
             elif partition.standing == Standing.STARTING:
                 self.happens(PartitionStarted(self._next(), partition.number))
+            if waits := tuple(index for index, left in partition.retiring.items() if not left):
+                self.happens(WorkersRetired(self._next(), partition.number, waits))
         while new := self.decides():
             made += new
             for decision in new:
@@ -75,6 +79,8 @@ class Carved(Story):
                     self.happens(PartitionStarted(self._next(), decision.partition))
                 elif isinstance(decision, ClosePartition):
                     self.happens(PartitionEnded(self._next(), decision.partition))
+                elif isinstance(decision, RetireWorkers):
+                    self.happens(WorkersRetired(self._next(), decision.partition, decision.leaving))
                 elif isinstance(decision, Stop):
                     self.end(self.name(decision.task), decision.outcome)
         return made
@@ -633,9 +639,11 @@ class TheCarving(RuleBasedStateMachine):
         width=st.integers(1, 4),
         cores=st.integers(0, 3),
         layout=st.sampled_from(["any", "contiguous", "spread"]),
+        engine=st.sampled_from(["", "dask"]),
     )
-    def asks(self, name: str, width: int, cores: int, layout: Any) -> None:
-        self.story.happens(PartitionAsked(self.story._next(), PartitionWish(name, width, cores, layout=layout)))
+    def asks(self, name: str, width: int, cores: int, layout: Any, engine: str) -> None:
+        wish = PartitionWish(name, width, cores, layout=layout, engine=engine)
+        self.story.happens(PartitionAsked(self.story._next(), wish))
 
     @rule(name=st.sampled_from(["p0", "p1", "p2"]), width=st.integers(1, 4))
     def resizes(self, name: str, width: int) -> None:

@@ -29,6 +29,7 @@ from cantle.model.records import (
     Refuse,
     RefusePartition,
     RequestPartition,
+    RetireWorkers,
     ShrinkPartition,
 )
 from cantle.model.resources import Needs, Node, Slots, count, indexes, lowest_bits, mask_to_list
@@ -241,6 +242,8 @@ def _gather(state: State, partition: Partition, targets: list[int], first: bool)
 def _is_short(state: State, partition: Partition) -> bool:
     """Whether an open partition has fewer slots than it wants: it was resized, or a node of it was lost."""
     nodes = partition.nodes()
+    if partition.retiring:
+        return False  # one after the other: what leaves leaves first
     if len(nodes) < partition.width:
         return True
     return len(nodes) == partition.width and any(_is_reduced(state, partition, index) for index in nodes)
@@ -394,7 +397,9 @@ def _dwindle(state: State, partition: Partition) -> Iterator[Decision]:
             return
     elif partition.standing != Standing.ACTIVE:
         return
-    if partition.element is None and (partition.draining or len(partition.nodes()) > partition.width):
+    if partition.wish.engine:
+        yield from _let_workers_go(state, partition)
+    elif partition.element is None and (partition.draining or len(partition.nodes()) > partition.width):
         leaving = _leaving(state, partition, partition.nodes())
         yield from _give_back(state, partition, leaving, "drained" if partition.draining else "resized")
     if partition.running or partition.standing != Standing.ACTIVE:
@@ -403,6 +408,19 @@ def _dwindle(state: State, partition: Partition) -> Iterator[Decision]:
         yield ClosePartition(state.now, partition.number, "done", "drained")
     elif not _is_kept(state, partition):
         yield ClosePartition(state.now, partition.number, "done", "no task is left that runs in it")
+
+
+def _let_workers_go(state: State, partition: Partition) -> Iterator[Decision]:
+    """What it hosts leaves a node before its slots do. While it drains it keeps all: what runs there may need it."""
+    going = partition.retiring
+    left = [index for index in partition.nodes() if index not in going]
+    if not partition.draining and len(left) > partition.width:
+        surplus = len(left) - partition.width
+        leaving = _by_use(state, partition, [index for index in left if index != partition.head])[:surplus]
+        yield RetireWorkers(state.now, partition.number, tuple(leaving), "resized")
+    gone = [index for index, is_gone in going.items() if is_gone]
+    if gone:
+        yield from _give_back(state, partition, gone, "what it hosts has left")
 
 
 def _give_back(state: State, partition: Partition, nodes: list[int], why: str) -> Iterator[Decision]:
@@ -456,13 +474,18 @@ def _leaving(state: State, partition: Partition, nodes: list[int]) -> list[int]:
     surplus = len(nodes) - partition.width
     if surplus <= 0:
         return []
+    return _by_use(state, partition, nodes)[:surplus]
+
+
+def _by_use(state: State, partition: Partition, nodes: list[int]) -> list[int]:
+    """Those first that have begun to leave, then those where least runs."""
     room = partition.room
 
     def used(index: int) -> tuple[bool, int, int]:
         busy = room.capacity[index][0].bit_count() - room.free_cores[index].bit_count()
         return (not _is_reduced(state, partition, index), busy, -index)
 
-    return sorted(nodes, key=used)[:surplus]
+    return sorted(nodes, key=used)
 
 
 def _is_kept(state: State, partition: Partition) -> bool:

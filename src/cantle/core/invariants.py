@@ -152,6 +152,9 @@ def _partitions_hold_together(state: State) -> None:
         _require((of.by_name.get(partition.key) is partition) == (not partition.over), f"{name} is found by its name")
         living = partition.number in of.living
         _require(living or (partition.over and not partition.room.alive and not runs), f"{name} left nothing behind")
+        _require(set(partition.retiring) <= set(partition.nodes()), f"{name} lets nodes go that it has")
+        if partition.wish.engine and partition.standing == Standing.ACTIVE and not partition.lost_nodes:
+            _require(bool(partition.room.alive >> partition.head & 1), f"{name} keeps the node of its head")
         if partition.standing in (Standing.NEW, Standing.PENDING):
             _require(not runs, f"nothing runs in {name} before it is open")
         if partition.over:

@@ -27,6 +27,7 @@ class Partition:
 
     __slots__ = (
         "active_at",
+        "address",
         "agent",
         "asked_at",
         "busy_since",
@@ -37,11 +38,14 @@ class Partition:
         "draining",
         "element",
         "ended_at",
+        "env",
+        "head",
         "holder",
         "idle_since",
         "lost_nodes",
         "number",
         "opened_at",
+        "retiring",
         "room",
         "running",
         "standing",
@@ -70,6 +74,13 @@ class Partition:
         self.closing = ""
         self.agent = False
         """Whether the world was told to start an agent, and not yet that it is gone."""
+        self.head = -1
+        """The node where the head is of what it hosts; that one it keeps."""
+        self.address = ""
+        self.env: tuple[tuple[str, str], ...] = ()
+        """Where what it hosts answers, and by which variables tasks find it."""
+        self.retiring: dict[int, bool] = {}
+        """Nodes that are to leave, and whether what it hosts has left them."""
         self.lost_nodes = 0
         self.opened_at = self.active_at = self.ended_at = self.idle_since = self.busy_since = 0.0
         self.why = ""
@@ -234,6 +245,8 @@ def _shrink(state: State, record: r.ShrinkPartition) -> None:
     for slots in record.slots:
         partition.room.shrink(slots)
         state.room.regain(slots)
+        if partition.retiring and not partition.room.alive >> slots.node & 1:
+            partition.retiring.pop(slots.node, None)
     state.version += 1
 
 
@@ -250,6 +263,8 @@ def _open(state: State, record: r.OpenPartition) -> None:
     partition.opened_at = record.time
     partition.lost_nodes = 0
     partition.agent = True
+    if partition.wish.engine:
+        partition.head = min(partition.nodes(), default=-1)
     state.version += 1
 
 
@@ -258,9 +273,34 @@ def _started(state: State, record: r.PartitionStarted) -> None:
     if partition.standing == Standing.STARTING:
         partition.standing = following(partition.standing, Turn.START)
         partition.active_at = partition.idle_since = record.time
+        partition.address, partition.env = record.address, record.env
         state.version += 1
         if partition.element is None:
             state.feasibility_version += 1
+
+
+def _told(state: State, record: r.PartitionTold) -> None:
+    partition = state.partitions.all[record.partition]
+    if not partition.over:
+        partition.why = record.what
+
+
+def _retire(state: State, record: r.RetireWorkers) -> None:
+    partition = state.partitions.all[record.partition]
+    for index in record.leaving:
+        partition.retiring[index] = False
+        partition.room.withhold(index)
+    state.version += 1
+
+
+def _retired(state: State, record: r.WorkersRetired) -> None:
+    partition = state.partitions.all[record.partition]
+    for index in record.leaving:
+        if index in partition.retiring:
+            partition.retiring[index] = True
+            if index not in state.drained:
+                partition.room.release(index)
+    state.version += 1
 
 
 def _failed(state: State, record: r.PartitionFailed) -> None:
@@ -329,6 +369,7 @@ def node_lost(state: State, index: int, reason: str) -> None:
         if not partition.room.alive >> index & 1:
             continue
         partition.room.lose(index)
+        partition.retiring.pop(index, None)
         partition.lost_nodes += 1
         waits = partition.standing in (Standing.NEW, Standing.PENDING)
         if not partition.over and not waits and (partition.element is not None or not partition.room.alive):
@@ -372,6 +413,9 @@ RULES: dict[type, Callable[[State, Any], None]] = {
     r.AssignPartition: _assign,
     r.OpenPartition: _open,
     r.PartitionStarted: _started,
+    r.PartitionTold: _told,
+    r.RetireWorkers: _retire,
+    r.WorkersRetired: _retired,
     r.PartitionFailed: _failed,
     r.ClosePartition: _close,
     r.PartitionEnded: _ended,

@@ -98,7 +98,7 @@ def _end(is_one: Callable[[int], bool], timeout_s: float) -> int:
 def leftovers(home: str) -> list[TaskEnded]:
     """Results that an earlier conductor did not write down, oldest first. Call `await_runners` before."""
     spools = [read_spool(name) for name in _files(home, ".spool")]
-    found = [as_event(ended) for spool in spools for ended in spool if len(ended.key) == 2]
+    found = [as_event(ended) for spool in spools for ended in spool if len(ended.key) == 2 and ended.key[0] >= 0]
     parts = [
         Result(ended, node, ended.key[2]) for node, spool in enumerate(spools) for ended in spool if len(ended.key) > 2
     ]

@@ -16,7 +16,7 @@ import msgspec
 
 from .kinds import Kind
 from .resources import Node, Place, Slots
-from .study import Limits, PartitionWish, Slicing, Step, Task
+from .study import EngineCommands, Limits, PartitionWish, Slicing, Step, Task
 
 Outcome = Literal["done", "failed", "timeout", "memory", "canceled", "interrupted", "lost", "unstartable"]
 """How an attempt ended.
@@ -86,6 +86,7 @@ class StudyAdded(Record, frozen=True, tag=True):
     partitions: tuple[PartitionWish, ...] = ()
     weight: float = 1.0
     grows: bool = False
+    engines: tuple[EngineCommands, ...] = ()
 
 
 class TasksAdded(Record, frozen=True, tag=True):
@@ -351,9 +352,14 @@ class ElementsAsked(Record, frozen=True, tag=True):
 
 
 class PartitionStarted(Record, frozen=True, tag=True):
-    """The partition's agent is alive: tasks may run there."""
+    """The partition's agent is alive: tasks may run there.
+
+    Of one that hosts an engine: where its head answers, and the variables by which tasks find it.
+    """
 
     partition: int
+    address: str = ""
+    env: tuple[tuple[str, str], ...] = ()
 
 
 class PartitionFailed(Record, frozen=True, tag=True):
@@ -367,6 +373,20 @@ class PartitionEnded(Record, frozen=True, tag=True):
     """The partition's agent is gone, as it was told to: the slots are free."""
 
     partition: int
+
+
+class PartitionTold(Record, frozen=True, tag=True):
+    """What the engine that the partition hosts has met with, and the partition goes on: a worker of it died, say."""
+
+    partition: int
+    what: str
+
+
+class WorkersRetired(Record, frozen=True, tag=True):
+    """What the partition hosts has left these nodes, as it was told to: their slots may go."""
+
+    partition: int
+    leaving: tuple[int, ...]
 
 
 class TimePassed(Record, frozen=True, tag=True):
@@ -523,6 +543,14 @@ class ShrinkPartition(Record, frozen=True, tag=True):
     why: str = ""
 
 
+class RetireWorkers(Record, frozen=True, tag=True):
+    """These nodes are to leave the partition: what it hosts shall leave them first, and no task begins there any more."""
+
+    partition: int
+    leaving: tuple[int, ...]
+    why: str = ""
+
+
 class AssignPartition(Record, frozen=True, tag=True):
     """The partition, an idle element, is held by another study, or by somebody's request, from now on."""
 
@@ -582,6 +610,8 @@ Event: TypeAlias = (
     | PartitionStarted
     | PartitionFailed
     | PartitionEnded
+    | PartitionTold
+    | WorkersRetired
     | TimePassed
 )
 TaskDecision: TypeAlias = Launch | Stop | Refuse
@@ -603,6 +633,7 @@ Decision: TypeAlias = (
     | RefusePartition
     | GrowPartition
     | ShrinkPartition
+    | RetireWorkers
     | AssignPartition
     | OpenPartition
     | ClosePartition

@@ -98,6 +98,25 @@ class PartitionWish(msgspec.Struct, frozen=True, omit_defaults=True):
     engine: str = ""
 
 
+class EngineCommands(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An engine of the user's own for partitions, as commands: one that runs once, one that runs on every node, or either.
+
+    Commands are run by a shell. `ready` is what tells that one of them serves: text with which a line on its stdout begins, or
+    `port`: then it answers on the port that it was given. `retire` runs beside the head before a worker's node leaves. `env`
+    is for the tasks of the partition. Each must serve within `within_s` seconds. In all of them `{head}` and so on stand for
+    what is known when they start; see `cantle.engines.hosted.commands`.
+    """
+
+    name: str
+    head: str = ""
+    worker: str = ""
+    ready: str = "port"
+    worker_ready: str = ""
+    retire: str = ""
+    env: dict[str, str] = {}
+    within_s: float = 60.0
+
+
 class Task(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
     """One instance of a step.
 
@@ -216,7 +235,7 @@ class Study(msgspec.Struct):
     commands. `output_parent` is where the study wants its directories to be ("" = where the user stands). `source` names
     the file it came from, `warnings` are sentences; both are for people. `slicing`: tasks on several nodes run in elements of
     its slices alone. `partitions` are made when a task wants to run in them, and closed when none is left that does. `batch` is
-    what it says about batch jobs, as it stands in the file.
+    what it says about batch jobs, as it stands in the file. `engines` are those that it brings for its partitions.
     """
 
     name: str
@@ -233,3 +252,4 @@ class Study(msgspec.Struct):
     slicing: Slicing | None = None
     partitions: tuple[PartitionWish, ...] = ()
     batch: dict[str, Any] = {}
+    engines: tuple[EngineCommands, ...] = ()

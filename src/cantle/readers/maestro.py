@@ -149,6 +149,7 @@ def _study(text: bytes, origin: _Origin, fresh: bool) -> Study:
         warnings=findings.warnings,
         slicing=spec.slicing,
         partitions=spec.partitions,
+        engines=spec.engines,
         batch=batch,
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from cantle.model.study import Limits, PartitionWish, Slicing
+from cantle.model.study import EngineCommands, Limits, PartitionWish, Slicing
 
 from .findings import Findings, did_you_mean
 from .shape import is_kind, only, required_text
@@ -64,6 +64,7 @@ class Specification(msgspec.Struct):
     limits: Limits = Limits()
     slicing: Slicing | None = None
     partitions: tuple[PartitionWish, ...] = ()
+    engines: tuple[EngineCommands, ...] = ()
 
 
 def specification(root: Item, findings: Findings) -> Specification:

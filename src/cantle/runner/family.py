@@ -169,7 +169,12 @@ class Family:
         if who is not None and who.session in self.leaders:
             return self.leaders[who.session]
         marks = processes.variables(pid, b"CANTLE_RUNNER", b"CANTLE_TASK", b"CANTLE_ATTEMPT")
-        if marks is not None and marks[0] == self._mark and marks[1].isdigit() and marks[2].isdigit():
+        if (
+            marks is not None
+            and marks[0] == self._mark
+            and marks[1].removeprefix(b"-").isdigit()
+            and marks[2].isdigit()
+        ):
             first = (processes.variables(pid, b"CANTLE_FIRST") or (b"0",))[0]
             first = first if first.isdigit() else b"0"
             key = (int(first) + int(marks[1]), int(marks[2]))

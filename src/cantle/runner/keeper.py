@@ -38,6 +38,7 @@ from .messages import (
     Key,
     Leaving,
     Release,
+    Serve,
     Setup,
     Start,
     Started,
@@ -51,6 +52,7 @@ from .wording import as_stream, duration, how_it_ended, in_a_shell
 
 if TYPE_CHECKING:
     from .heeding import Heeder
+    from .serving import Probes
 
 _HOLD_S = 0.035
 """That an attempt has started is told when it has run for so long. Who is over by then tells both with the end."""
@@ -97,6 +99,7 @@ class Keeper:
         self._watched: dict[Key, Attempt] = {}
         self._next_watch = 0.0
         self._heeder: Heeder | None = None
+        self._probes: Probes | None = None
         self._bases_of_launches: dict[Key, Spawner] = {}
         self._next_sweep = 0.0
         self._closing: list[Attempt] = []
@@ -122,6 +125,8 @@ class Keeper:
             first = min(first, self._next_watch)
         if self._heeder is not None:
             first = min(first, self._heeder.next_due())
+        if self._probes is not None:
+            first = min(first, self._probes.next_due())
         if self._look_due:
             first = min(first, self._next_look)
         if self._family.leaders:
@@ -181,6 +186,9 @@ class Keeper:
             for said in self._heeder.look(now):
                 self._up.append(encode(said))
                 self._urgent = True
+        if self._probes is not None and now >= self._probes.next_due():
+            self._up += map(encode, self._probes.look(now))
+            self._urgent = True
         if self._family.leaders and now >= self._next_sweep:
             self._next_sweep = now + _SWEEP_S
             self.reap()
@@ -221,6 +229,8 @@ class Keeper:
             self.shares.pop(message.partition, None)
         elif type(message) is Sweep:
             self._end_strangers(message)
+        elif type(message) is Serve:
+            self._serve(message)
 
     def push(self) -> None:
         """Send what there is to tell, if it is time."""
@@ -270,7 +280,7 @@ class Keeper:
 
     def _start(self, start: Start) -> None:
         """Start it, or let it stand in line, if another attempt is on the same cores or the one that it follows is not over."""
-        place = (start.cores, start.gpus) if start.cores else ("", str(start.key))
+        place = (start.cores, start.gpus) if start.cores and start.key[0] >= 0 else ("", str(start.key))
         ahead = None
         if start.after is not None:
             ahead = self._family.by_key.get(start.after)
@@ -378,6 +388,20 @@ class Keeper:
             self._heeder = Heeder(waiting)
         self._bases_of_launches[attempt.key] = self._spawner
         self._heeder.add(attempt, command.launches_here)
+
+    def _serve(self, serve: Serve) -> None:
+        from .serving import Probes, with_what_it_needs
+
+        try:
+            start = with_what_it_needs(serve, self._setup)
+        except OSError as error:
+            self._never_began(serve.start.key, "unstartable", f"writing its files: {error}")
+            return
+        self._start(start)
+        if (attempt := self._family.by_key.get(start.key)) is not None:
+            if self._probes is None:
+                self._probes = Probes()
+            self._probes.add(attempt, serve)
 
     def _end_strangers(self, sweep: Sweep) -> None:
         from .strangers import end_strangers
@@ -504,6 +528,8 @@ class Keeper:
         self._family.drop(attempt)
         if attempt.memory_mib:
             self._watched.pop(attempt.key, None)
+        if self._probes is not None:
+            self._probes.over(attempt.key)
         if self._heeder is not None:
             self._bases_of_launches.pop(attempt.key, None)
             if (said := self._heeder.over(attempt.key, failed)) is not None:

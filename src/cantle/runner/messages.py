@@ -157,6 +157,31 @@ class Said(msgspec.Struct, frozen=True, tag=True, array_like=True):
     waits: str = ""
 
 
+class Serve(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """Run something that is no task, for as long as a partition lives, beside the tasks that have its cores.
+
+    The first number of its key is below 0. It serves when a line on its stdout begins with `says`, when somebody `answers`
+    there (host:port), or, when neither is given, at once: then `Serving` tells it. `private` files (path relative to the
+    run's directory -> text) are written before, for the user's own eyes. Where its command begins with `PYTHON`, that is the
+    runner's own interpreter, with its modules.
+    """
+
+    start: Start
+    says: str = ""
+    answers: str = ""
+    private: dict[str, str] = {}
+
+
+PYTHON = "{python}"
+
+
+class Serving(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """What was to serve does. `text` is the rest of the line that says so."""
+
+    key: Key
+    text: str = ""
+
+
 class Started(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
     """The attempt's process runs. Of an attempt that ended before this could be told, `Ended` tells it."""
 
@@ -189,5 +214,5 @@ class Leaving(msgspec.Struct, frozen=True, tag=True, array_like=True):
     reason: str
 
 
-Down: TypeAlias = Setup | Start | End | Ack | Base | BaseOver | Hold | Release | Sweep
-Up: TypeAlias = Started | Ended | Leaving | Held | Swept | Said
+Down: TypeAlias = Setup | Start | End | Ack | Base | BaseOver | Hold | Release | Sweep | Serve
+Up: TypeAlias = Started | Ended | Leaving | Held | Swept | Said | Serving

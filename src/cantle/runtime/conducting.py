@@ -334,6 +334,7 @@ def study_added(study: Study, directory: str, limits: Limits, reader: str, optio
         len(study.tasks),
         study.slicing,
         partitions=study.partitions,
+        engines=study.engines,
     )
 
 

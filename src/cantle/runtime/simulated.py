@@ -31,10 +31,12 @@ from cantle.model.records import (
     Refuse,
     ReleaseNode,
     RequestNodes,
+    RetireWorkers,
     Stop,
     TaskEnded,
     TaskStarted,
     TimePassed,
+    WorkersRetired,
 )
 from cantle.model.resources import Node, Place
 
@@ -188,6 +190,8 @@ class SimulatedWorld:
                 self.provider = SimulatedProvider()
             for event in self.provider.answer(self.state, decision):
                 self.put(event)
+        elif type(decision) is RetireWorkers:
+            self.put(WorkersRetired(decision.time, decision.partition, decision.leaving))
 
     def _why_the_first_waits(self) -> str:
         from cantle.core.explain import explain
