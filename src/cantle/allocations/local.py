@@ -19,6 +19,7 @@ from cantle.model.seams import Inbox
 from cantle.runner import processes
 
 if TYPE_CHECKING:
+    from cantle.allocations.claims import Claims
     from cantle.allocations.forge import Forge
     from cantle.allocations.groups import Group
 
@@ -69,6 +70,7 @@ class LocalAllocation:
             raise RequestError(f"cores: no node may have more than {MOST_CORES:,} of them")
         self._groups = groups
         self._forge: Forge | None = None
+        self._claims: Claims | None = None
         self._cores = cores
         self._gpus = gpus
         self._memory_mib = memory_mib
@@ -140,6 +142,9 @@ class LocalAllocation:
         if self._forge is not None:
             self._forge.close()
             self._forge = None
+        if self._claims is not None:
+            self._claims.close()
+            self._claims = None
 
     def _new_runner(self) -> LocalChannel:
         if self._forge is not None:
@@ -162,6 +167,7 @@ class LocalAllocation:
             return [self._whole(found)]
         from cantle.allocations.dealing import deal
 
+        found = self._apart_from_others(found, sum(group.cores * group.count for group in self._groups))
         nodes, notes = deal(self._with_gpus_asked_for(found), self._name, self._groups, self._memory_mib, self._named)
         self.notes += notes
         return nodes
@@ -169,7 +175,7 @@ class LocalAllocation:
     def _whole(self, found: Machine) -> Node:
         cores, core_ids = found.cores, found.core_ids
         if self._cores is not None:
-            cores, core_ids = self._cores, found.core_ids[: self._cores]
+            cores, core_ids = self._cores, self._apart_from_others(found, self._cores).core_ids
             if cores > found.cores:
                 core_ids = ()
                 self.notes.append(
@@ -187,6 +193,18 @@ class LocalAllocation:
             core_ids=core_ids,
             gpu_ids=gpu_ids,
         )
+
+    def _apart_from_others(self, found: Machine, cores: int) -> Machine:
+        """The machine with cores alone that no other run here has taken; without binding where they are too few."""
+        if not found.core_ids or cores >= len(found.core_ids):
+            return found
+        from msgspec.structs import replace
+
+        from cantle.allocations.claims import Claims
+
+        if self._claims is None:
+            self._claims = Claims()
+        return replace(found, core_ids=self._claims.take(found.core_ids, cores))
 
     def _with_gpus_asked_for(self, found: Machine) -> Machine:
         if self._gpus is None:

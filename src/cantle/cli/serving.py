@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
     from cantle.allocations.fleet.letter import Letter
+    from cantle.allocations.local import LocalAllocation
     from cantle.model.resources import Node
 
 _BEGINS_S = 5.0
@@ -67,8 +68,11 @@ def _serve(asked: Namespace) -> int:
             if layout.exists():
                 _await(path)
         letter = letters.read(path)
-    node, notes = _node(asked)
-    return _join(asked, letter, node, notes, lifeline)
+    here, node = _node(asked)  # as long as `here` is there, the cores that it took are ours
+    try:
+        return _join(asked, letter, node, tuple(here.notes), lifeline)
+    finally:
+        here.close()
 
 
 def _await(path: Path) -> None:
@@ -80,7 +84,7 @@ def _await(path: Path) -> None:
         sleep(0.05)
 
 
-def _node(asked: Namespace) -> tuple[Node, tuple[str, ...]]:
+def _node(asked: Namespace) -> tuple[LocalAllocation, Node]:
     from cantle.allocations.local import LocalAllocation
 
     here = LocalAllocation(
@@ -94,7 +98,7 @@ def _node(asked: Namespace) -> tuple[Node, tuple[str, ...]]:
     node = here.this_machine()
     name = asked.name or os.environ.get("SLURMD_NODENAME") or node.name  # srun and people call it by Slurm's name
     machine = asked.machine or node.machine
-    return replace(node, name=name, machine=machine, kind=asked.kind, ends_at=asked.until), tuple(here.notes)
+    return here, replace(node, name=name, machine=machine, kind=asked.kind, ends_at=asked.until)
 
 
 def _join(asked: Namespace, letter: Letter, node: Node, notes: tuple[str, ...], lifeline: bool) -> int:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 
-_RECEIVE = 1 << 18
-"""Most bytes taken at once, so that a talkative peer does not keep the loop from its timers."""
+_RECEIVE = 1 << 16
+"""Most bytes taken at once, so that a talkative peer does not keep the loop from its timers.
+
+As much as a pipe holds. Room for twice as much would be mapped anew by the kernel for each message, however short.
+"""
 
 
 class DescriptorChannel:

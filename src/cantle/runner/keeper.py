@@ -56,8 +56,11 @@ if TYPE_CHECKING:
 
 _HOLD_S = 0.035
 """That an attempt has started is told when it has run for so long. Who is over by then tells both with the end."""
-_HOLD_END_S = 0.003
-"""How long the news of an end may, while others stand in line for its place and nobody idles."""
+_HOLD_END_S = 0.010
+"""How long the news of an end may be held, while others stand in line for its place and nobody idles.
+
+Each message costs its reader, and all through whose hands it goes, more than ten results do.
+"""
 _ENOUGH_IN_LINE = 2
 _NEVER_BEGAN = "it never began, because the task that it was to follow did not succeed"
 _SWEEP_S = 1.0

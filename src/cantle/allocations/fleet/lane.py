@@ -21,6 +21,9 @@ KEY_BYTES = 16
 TAKEN = b"\0"
 """What the conductor says first, to a runner whose key it knows."""
 _RECEIVE = 1 << 18
+"""About so many bytes are taken at once."""
+_RECORD = 1 << 14
+"""TLS hands out so many at most."""
 _SEND = 1 << 16
 _OPENS_S = 20.0
 
@@ -69,7 +72,7 @@ class Lane:
         found = b""
         while len(found) < _RECEIVE or self._connection.pending():
             try:
-                data = self._connection.recv(_RECEIVE)
+                data = self._connection.recv(_RECORD)
             except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 if found:
                     return found
@@ -79,6 +82,8 @@ class Lane:
             if not data:
                 return found  # the end comes again when it is asked for
             found = found + data if found else data
+            if len(data) < _RECORD and not self._connection.pending():
+                break  # to ask again would nearly always be in vain; if not, the descriptor is readable still
         return found
 
     def hang_up(self) -> None:
