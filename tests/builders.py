@@ -59,6 +59,7 @@ class Job(msgspec.Struct, frozen=True):
     partition: str = ""
     widths: tuple[int, ...] = ()
     streams: int = 0
+    local: tuple[str, ...] = ()
 
 
 def job(name: str, parents: str = "", after: str = "", **rest: Any) -> Job:
@@ -101,6 +102,7 @@ def study_records(
             partition=j.partition,
             widths=j.widths,
             streams=j.streams,
+            local=j.local,
         )
         index = steps.setdefault(step, len(steps))
         parents = tuple(numbers[p] for p in j.parents)
@@ -178,10 +180,11 @@ class Story:
         task = self.number_of[name]
         self.happens(TaskStarted(self._next(), task, attempt or self.state.attempts[task], pid))
 
-    def end(self, name: str, outcome: Outcome = "done", attempt: int = 0, detail: str = "") -> None:
-        """The current attempt (or that one) ends."""
+    def end(self, name: str, outcome: Outcome = "done", attempt: int = 0, detail: str = "", kept: int = 0) -> None:
+        """The current attempt (or that one) ends; so many bytes that it made live on its node."""
         task = self.number_of[name]
-        self.happens(TaskEnded(self._next(), task, attempt or self.state.attempts[task], outcome, detail=detail))
+        attempt = attempt or self.state.attempts[task]
+        self.happens(TaskEnded(self._next(), task, attempt, outcome, detail=detail, kept=kept))
 
     def cancel(self, *names: str, by: str = "") -> None:
         """Somebody cancels these tasks; everything when none is named."""
@@ -305,7 +308,7 @@ def chain(*names: str, **rest: Any) -> list[Job]:
     return [job(name, names[i - 1] if i else FIRST, **rest) for i, name in enumerate(names)]
 
 
-_LAZY = {"records", "queued", "queues", "studies", "room", "news", "partitions", "lines"}
+_LAZY = {"records", "queued", "queues", "studies", "room", "news", "partitions", "lines", "keeping"}
 
 
 def snapshot(state: State) -> dict[str, Any]:
@@ -323,6 +326,8 @@ def snapshot(state: State) -> dict[str, Any]:
     known["restart_next"] = set(state.restart_next)
     for name in ("pids", "ran_on", "launched_at", "ended_at"):
         known[name] = list(known[name])
+    if state.keeping is not None:
+        known["keeping"] = (list(state.keeping.results.items()), list(state.keeping.again.items()))
     known["queues"] = [(queue.shape, queue.ready(), list(queue.short_lines)) for queue in state.queues]
     known["lines"] = [(task, line.owner, list(line.waiting)) for task, line in state.lines.items()]
     known["studies"] = [(s.added, s.first_step, s.limits, s.in_progress, s.failing) for s in state.studies]

@@ -11,7 +11,7 @@ from cantle.core.room import Room
 from cantle.core.standings import Standing
 from cantle.core.state import State
 from cantle.errors import CantleBug
-from cantle.model.resources import Place, list_to_mask
+from cantle.model.resources import Place, indexes, list_to_mask
 
 
 def check(state: State) -> None:
@@ -23,6 +23,7 @@ def check(state: State) -> None:
     _lines_pass_on_what_their_owner_has(state)
     _blockers_agree(state)
     _ready_tasks_stand_in_their_queue(state)
+    _what_is_needed_is_somewhere(state)
 
 
 def _counts_agree(state: State) -> None:
@@ -193,11 +194,13 @@ def _lines_pass_on_what_their_owner_has(state: State) -> None:
 def _blockers_agree(state: State) -> None:
     for number, task in enumerate(state.tasks):
         launch = state.running.get(number)
-        if launch is not None and launch.if_done:
+        begun_before = state.keeping is not None and not state.blockers[number]  # what it took may be made again now
+        if launch is not None and launch.if_done and not begun_before:
             open_ = _open_blockers(state, number)
             _require(state.blockers[number] == open_, f"task {number} waits for {open_}")
             _require(not open_ or state.phases[number] == Phase.LAUNCHED, f"task {number} waits, and has not begun")
-            _require(open_ <= 1, f"task {number} waits for one alone")
+            ending = number in state.to_stop or number in state.being_stopped
+            _require(open_ <= 1 or ending, f"task {number} waits for one alone")
             if open_:
                 ahead = -1 if launch.behind is None else launch.behind
                 waited_for = ahead in task.parents and state.phases[ahead] != Phase.DONE
@@ -211,6 +214,39 @@ def _blockers_agree(state: State) -> None:
             doomed = any(state.phases[p] in FINAL - {Phase.DONE} for p in task.parents)
             doomed |= any(state.phases[p] == Phase.CANCELED for p in task.after)
             _require(not doomed, f"task {number} waits for one that will never succeed")
+
+
+def _what_is_needed_is_somewhere(state: State) -> None:
+    """No result that is needed is on no node: it is there, or being made again."""
+    keeping = state.keeping
+    if keeping is None:
+        return
+    alive = state.room.alive
+    alone: dict[int, set[int]] = {}
+    for task, result in keeping.results.items():
+        nodes = keeping.nodes_with(task)
+        _require(nodes & ~alive == 0, f"the result of task {task} is on nodes that are alive")
+        _require(bool(nodes) == keeping.is_there(task), f"the result of task {task} is there iff it is on a node")
+        users = {
+            child
+            for child in state.children[task] or ()
+            if task in state.tasks[child].parents and state.phases[child] not in FINAL
+        }
+        _require(set(result.users) == users, f"who takes the result of task {task}")
+        if state.phases[task] == Phase.DONE and not nodes:
+            begun = all(state.phases[user] not in UNSTARTED for user in users)
+            _require(not result.wanted and begun, f"the result of task {task} is needed, and nowhere")
+        stays = nodes & ~sum(1 << index for index in keeping.leaving())
+        if result.needed and stays:
+            for index in indexes(stays):
+                if keeping.nodes_sharing(index) & stays == stays:
+                    alone.setdefault(index, set()).add(task)
+    for index in indexes(alive):
+        tasks, size = keeping.alone_on(index)
+        _require(size == sum(keeping.results[task].size for task in tasks), f"bytes alone on node {index}")
+        shared = keeping.nodes_sharing(index) & ~sum(1 << other for other in keeping.leaving()) & ~(1 << index)
+        expected = set() if shared else alone.get(index, set())
+        _require(index in keeping.leaving() or set(tasks) == expected, f"what is alone on node {index}")
 
 
 def _open_blockers(state: State, number: int) -> int:

@@ -39,6 +39,8 @@ def _study_over(state: State, record: r.StudyOver) -> None:
         for known in (state.ended, state.cause_of, state.faults, state.restarts, state.losses, state.shunned):
             known.pop(number, None)
         state.restart_next.discard(number)
+        if state.keeping is not None:
+            state.keeping.forget(number)
     state.observed.pop(record.study, None)
     for shape in [shape for shape in state._shapes if shape.study == record.study]:
         number = state._shapes.pop(shape)

@@ -22,6 +22,7 @@ from cantle.model.resources import Node
 from cantle.model.study import Step, Task
 
 if TYPE_CHECKING:
+    from cantle.core.keeping import Keeping
     from cantle.core.lifetimes import Lifetimes
     from cantle.core.scaling.ledger import Ledger
     from cantle.core.trouble import Trouble
@@ -75,6 +76,8 @@ class State:
         """There once an attempt has failed where there are several nodes, or one of them went away."""
         self.scaling: Ledger | None = None
         """There once kinds of node were declared, or nodes asked for."""
+        self.keeping: Keeping | None = None
+        """There once a result lives on a node alone."""
         self.shunned: dict[int, int] = {}
         """Of tasks that could not be started: on which nodes, as bits."""
         self.expired = False
@@ -214,6 +217,8 @@ class State:
             all_gone(self)
         if record.retry:
             self._revive([t for t, phase in enumerate(self.phases) if phase in UNSUCCESSFUL])
+        if self.keeping is not None:
+            self.keeping.all_gone(self)
         self.feasibility_version += 1
         self.version += 1
 
@@ -238,6 +243,8 @@ class State:
                 from cantle.core.nodes import joined
 
                 joined(self, index, node)
+            if self.keeping is not None:
+                self.keeping.joined(self, index)
             self.several_machines = self.several_machines or node.machine != self.room.nodes[0].machine
         if record.request < 0:
             self.awaited = max(0, self.awaited - len(record.nodes))
@@ -271,6 +278,8 @@ class State:
         self.room.lose(record.node)
         if self.scaling is not None:
             self.scaling.lost(record.node)
+        if self.keeping is not None:
+            self.keeping.lost(self, record.node, record.reason)
         if self.shunned:
             forgive(self)
         self.feasibility_version += 1
@@ -346,6 +355,10 @@ class State:
                 self.partitions.failures.pop(self.partitions.all[launch.partition].key, None)
             if self.observed and record.outcome == "done":
                 self._observe(task, len(launch.on))
+            if (record.kept or self.keeping is not None) and record.outcome == "done":
+                from cantle.core.keeping import made
+
+                made(self, record, launch)
             self._judge(task, record, excused)
             self.version += 1
 
@@ -385,8 +398,11 @@ class State:
         self.totals[after] += 1
         if self.observed and (seen := self.observed.get(self.study_of_step[self.tasks[task].step])) is not None:
             seen.moves.append(task)
-        if self.news is not None and after >= Phase.DONE:
-            self.news.append(task)
+        if after >= Phase.DONE:
+            if self.news is not None:
+                self.news.append(task)
+            if self.keeping is not None:
+                self.keeping.over(self, task)
 
     def _leave(self, task: int) -> None:
         """The attempt is over, whatever that means for the task: its places are free, or the next in line has them."""
@@ -538,6 +554,8 @@ class State:
             self._queue(task)
         elif doom := self._doom_of(row):
             self._end(task, *doom)
+        if self.keeping is not None:
+            self.keeping.sent_back(self, task)
 
     def _queue(self, task: int) -> None:
         row = self.tasks[task]
@@ -631,6 +649,8 @@ class State:
                 doomed.append((number, *end))
         for number, cause, why in doomed:
             self._end(number, cause, why)
+        if self.keeping is not None:
+            self.keeping.counted_anew(self, tasks)
 
     def _doom_of(self, task: Task) -> tuple[Cause, str] | None:
         """Why the task can never become ready, as those stand that it waits for."""
@@ -676,5 +696,7 @@ def _rarer_rule(kind: type[r.AnyRecord]) -> Callable[[State, Any], None]:
         from cantle.core.revisions import RULES
     if kind not in RULES:
         from cantle.core.partitions import RULES
+    if kind not in RULES:
+        from cantle.core.keeping import RULES
     State._RULES.update(RULES)
     return RULES[kind]

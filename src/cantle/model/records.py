@@ -199,6 +199,14 @@ class ResultsMoved(Record, frozen=True, tag=True):
     problem: str = ""
 
 
+class ResultsLost(Record, frozen=True, tag=True):
+    """The node is there, but what these tasks had left there is not any more."""
+
+    tasks: list[int]
+    node: int
+    reason: str = ""
+
+
 class ResultsForgotten(Record, frozen=True, tag=True):
     """Nobody outside the run wants the results of these tasks any more."""
 
@@ -591,6 +599,7 @@ Event: TypeAlias = (
     | NodesWished
     | NodeReleased
     | ResultsMoved
+    | ResultsLost
     | ResultsForgotten
     | NodeLost
     | NodeDrainAsked
