@@ -8,7 +8,16 @@ from builders import Job, Story, job, node, nodes
 from cantle.core.again import MOST_AGAIN
 from cantle.core.keeping import needed_alone_on
 from cantle.core.state import State
-from cantle.model.records import Launch, ResultsForgotten, ResultsLost, ResultsMoved, RunResumed, StudyOver
+from cantle.model.records import (
+    Launch,
+    NodeReleased,
+    ReleaseNode,
+    ResultsForgotten,
+    ResultsLost,
+    ResultsMoved,
+    RunResumed,
+    StudyOver,
+)
 from cantle.model.resources import Place
 from cantle.model.study import Limits
 
@@ -119,11 +128,19 @@ def test_a_copy_elsewhere_frees_the_node_and_one_that_could_not_be_made_does_not
 def test_two_nodes_that_are_both_about_to_go_do_not_count_on_each_other() -> None:
     tale = made(*CHAIN)
     tale.move("a", 0, 1)
-    assert tale.state.keeping is not None
-    tale.state.keeping.leaves(0)
+    tale.happens(ReleaseNode(tale.state.now, 0, "unused"))
     assert tale.alone("n1") == ["a"]
-    tale.state.keeping.stays(0)
+    tale.happens(NodeReleased(tale.state.now, 0, "it is locked"))
     assert tale.alone("n1") == []
+
+
+def test_a_node_that_was_given_back_before_anything_was_kept_is_as_good_as_gone() -> None:
+    tale = Tale(*CHAIN, on=TWO)
+    tale.happens(ReleaseNode(tale.state.now, 0, "unused"))
+    tale.decides()
+    tale.end("a", kept=1)
+    tale.move("a", 1, 0)
+    assert tale.alone("n1") == ["a"]
 
 
 def test_nodes_of_one_machine_share_what_lives_there_and_nodes_apart_do_not() -> None:

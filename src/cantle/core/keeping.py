@@ -315,6 +315,8 @@ def keeping_of(state: State) -> Keeping:
         state.keeping = Keeping()
         for index in indexes(state.room.alive):
             state.keeping.joined(state, index)
+        for index in state.scaling.released if state.scaling is not None else ():
+            state.keeping.leaves(index)
     return state.keeping
 
 

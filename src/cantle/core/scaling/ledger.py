@@ -280,6 +280,8 @@ def _release_node(state: State, record: r.ReleaseNode) -> None:
     ledger.released[record.node] = record.time
     if record.node in ledger.kind_of:
         ledger.changed_at[ledger.kind_of[record.node]] = record.time
+    if state.keeping is not None:
+        state.keeping.leaves(record.node)
     drain(state, record.node, f"it is given back: {record.why}")
 
 
@@ -291,6 +293,8 @@ def _node_released(state: State, record: r.NodeReleased) -> None:
 
     del ledger.released[record.node]
     ledger.unreleasable[record.node] = record.problem
+    if state.keeping is not None:
+        state.keeping.stays(record.node)
     if state.room.nodes[record.node].name not in state.drained_names:
         use_again(state, record.node)
 
