@@ -8,7 +8,7 @@ for more is answered, even with a no, so that nobody waits for ever. It knows no
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from cantle.model.resources import Node
 from cantle.model.seams import Channel, Inbox
@@ -30,3 +30,17 @@ class Allocation(Protocol):
 
     def close(self) -> None:
         """Give everything back. Runners end by themselves when their channels close."""
+
+
+@runtime_checkable
+class Growing(Allocation, Protocol):
+    """An allocation whose nodes come and go while it is in use. It puts `KindsDeclared` when it opens."""
+
+    def request(self, number: int, kind: str, count: int) -> None:
+        """Ask for so many more nodes of the kind. `RequestAnswered` follows, and `NodesJoined` with that number."""
+
+    def withdraw(self, number: int, count: int) -> None:
+        """So many of a request's nodes are not needed any more. `RequestAnswered` tells how many come all the same."""
+
+    def release(self, index: int, node: Node) -> None:
+        """Give the node of this number back. `NodeReleased` follows, and, if it has gone, `NodeLost`."""

@@ -42,6 +42,13 @@ class LocalChannel(DescriptorChannel):
         """The runner's process; 0 when there never was one."""
         return self._pid
 
+    def hang_up(self) -> None:
+        """Let the runner see the end of its conductor: it ends its tasks and goes, and then `receive` tells the end."""
+        if self._open:
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, self.write_fd, inheritable=False)
+            os.close(null)
+
     def close(self) -> None:
         """Close, wait for the runner to end, and end what it may have left behind."""
         if not self._open:

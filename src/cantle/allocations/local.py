@@ -54,6 +54,7 @@ class LocalAllocation:
         ends_in_s: float = 0.0,
         ends_at: Callable[[], float] | None = None,
         name: str = "",
+        grows: bool = False,
     ) -> None:
         for what, number, least in (("cores", cores, 1), ("gpus", gpus, 0), ("memory", memory_mib, 1)):
             if number is not None and number < least:
@@ -80,6 +81,7 @@ class LocalAllocation:
         self._ends_in_s = ends_in_s
         self._ends_at = ends_at
         self._name = name or os.uname().nodename
+        self._grows = grows
         self._ready: list[LocalChannel] = []
         self._open: list[LocalChannel] = []
         self._inbox: Inbox | None = None
@@ -94,7 +96,7 @@ class LocalAllocation:
         """
         if not self._ready and not self._open:
             self._ready.append(fork_runner(errand))
-            if sum(group.count for group in self._groups) > 1:
+            if self._grows or sum(group.count for group in self._groups) > 1:
                 self._forge = _forge()
 
     def open(self, inbox: Inbox) -> None:

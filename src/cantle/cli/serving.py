@@ -44,6 +44,12 @@ def _arguments(parser: ArgumentParser) -> None:
         "--own-env", action="store_true", help="tasks get the environment of this command, not that of the conductor"
     )
     parser.add_argument("--expected", type=int, metavar="N", help="for whoever starts runners by itself: its number")
+    parser.add_argument(
+        "--request",
+        default="",
+        metavar="N[:ID]",
+        help="the request for nodes that it answers, and its provider's name for it",
+    )
 
 
 def _serve(asked: Namespace) -> int:
@@ -104,6 +110,8 @@ def _node(asked: Namespace) -> tuple[LocalAllocation, Node]:
 def _join(asked: Namespace, letter: Letter, node: Node, notes: tuple[str, ...], lifeline: bool) -> int:
     from msgspec.structs import replace
 
+    request, _, instance = asked.request.partition(":")
+
     from cantle.allocations.fleet.joining import Hello
     from cantle.allocations.fleet.speech import version
     from cantle.allocations.forking import fork_runner
@@ -142,6 +150,8 @@ def _join(asked: Namespace, letter: Letter, node: Node, notes: tuple[str, ...], 
         expected=asked.expected is not None,
         source=-1 if asked.expected is None else asked.expected,
         notes=notes,
+        request=int(request) if request.isdigit() else -1,
+        instance=instance,
     )
     try:
         return Member(letter, hello, channel, asked.own_env, report_to_stderr, lifeline).live()

@@ -10,7 +10,7 @@ from collections import deque
 
 from msgspec.structs import replace
 
-from cantle.allocations.base import Allocation
+from cantle.allocations.base import Allocation, Growing
 from cantle.core.state import State
 from cantle.engines.base import Engine
 from cantle.errors import CantleError
@@ -22,18 +22,24 @@ from cantle.model.records import (
     GrowPartition,
     Launch,
     NodeLost,
+    NodeReleased,
     NodesJoined,
     OpenPartition,
+    ReleaseNode,
+    RequestAnswered,
+    RequestNodes,
     ResumeNode,
     ShrinkPartition,
     Stop,
     TaskEnded,
     TaskHindered,
     TimePassed,
+    WithdrawRequest,
 )
 from cantle.model.study import Commands
 from cantle.runtime.inbox import SelectInbox
 
+_NO_MORE = "the nodes of this run neither come nor go"
 TICK_S = 0.2
 """So often at least the loop turns, for progress and requests, when nothing happens."""
 
@@ -50,6 +56,8 @@ class RealWorld:
         self.engine = engine
         self.work = work
         self._wake_at = math.inf
+        self._wanted: list[tuple[int, RequestNodes | WithdrawRequest | ReleaseNode]] = []
+        """What this turn wants of the allocation, once it is written down; with the number of the request or node."""
         self._nodes = list(state.room.nodes.values())
         """All nodes that ever joined; the state may not have heard of the last ones yet."""
         self.lost: deque[str] = deque(maxlen=1000)
@@ -142,6 +150,13 @@ class RealWorld:
             self.engine.resize_partition(decision.partition, (), gone)
         elif type(decision) is ClosePartition:
             self.engine.close_partition(decision.partition)
+        elif type(decision) is RequestNodes:
+            assert self.state.scaling is not None
+            self._wanted.append((len(self.state.scaling.requests) - 1, decision))
+        elif type(decision) is WithdrawRequest:
+            self._wanted.append((decision.request, decision))
+        elif type(decision) is ReleaseNode:
+            self._wanted.append((decision.node, decision))
         elif type(decision) is DrainNode:
             self.lost.append(f"node {self.state.room.nodes[decision.node].name} is drained: {decision.why}")
         elif type(decision) is ResumeNode:
@@ -156,6 +171,25 @@ class RealWorld:
         """The records of this turn are in the operating system's hands: let the messages go."""
         self.engine.written()
         self.engine.flush()
+        if self._wanted:
+            wanted, self._wanted = self._wanted, []
+            for number, decision in wanted:
+                self._grow_or_shrink(number, decision)
+
+    def _grow_or_shrink(self, number: int, decision: RequestNodes | WithdrawRequest | ReleaseNode) -> None:
+        growing = self.allocation if isinstance(self.allocation, Growing) else None
+        if isinstance(decision, RequestNodes):
+            if growing is not None:
+                growing.request(number, decision.kind, decision.count)
+            else:
+                self.inbox.put(RequestAnswered(self.inbox.now(), number, 0, decision.count, _NO_MORE))
+        elif isinstance(decision, WithdrawRequest):
+            if growing is not None:
+                growing.withdraw(number, decision.count)
+        elif growing is not None:
+            growing.release(number, self._nodes[number])
+        else:
+            self.inbox.put(NodeReleased(self.inbox.now(), number, _NO_MORE))
 
     def close(self) -> None:
         """End everything that was started, and give the nodes back."""

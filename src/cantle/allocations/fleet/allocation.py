@@ -61,6 +61,16 @@ class Here(Protocol):
         """Give everything back."""
 
 
+class Hears(Protocol):
+    """Who asked for nodes, and has to know when their runners cannot come. Told in the loop's thread."""
+
+    def turned_away(self, request: int, instance: str, why: str) -> None:
+        """A runner that answers this request was refused."""
+
+    def nobody_can_join(self, why: str) -> None:
+        """The fleet has broken down."""
+
+
 class _Said(NamedTuple):
     """What a source has said: `more` runners are on their way (negative: will not come), and why."""
 
@@ -73,8 +83,8 @@ class FleetAllocation:
     """Nodes on other machines, and on this one when `here` is given.
 
     `sources` start the runners. `open_ended`: others may come at any time, so that no task is called impossible, and the run
-    waits for them. `interface` names the interface or the address to listen on. `silence_s` bounds how long a runner is taken
-    for alive without a word. Call `prepare` before anything large is read, and `house` before `open`.
+    waits for them. `grows`: more may be asked for, so that the run goes on when nobody has come. `interface` names the interface
+    or the address to listen on. `silence_s` bounds how long a runner is taken for alive without a word. Call `prepare` before anything large is read, and `house` before `open`.
     """
 
     def __init__(
@@ -83,6 +93,7 @@ class FleetAllocation:
         here: Here | None = None,
         *,
         open_ended: bool = False,
+        grows: bool = False,
         interface: str = "",
         silence_s: float = SILENCE_S,
     ) -> None:
@@ -90,7 +101,9 @@ class FleetAllocation:
         self._sources = sources
         self._here = here
         self._here_names: set[str] = set()
+        self.hears: Hears | None = None
         self._open_ended = open_ended
+        self._grows = grows
         self._silence_s = silence_s
         host, advertised = chosen(interface, interfaces_here())
         self._run = f"{os.uname().nodename}-{os.getpid()}-{os.urandom(6).hex()}"
@@ -160,6 +173,11 @@ class FleetAllocation:
             self._sources[hello.source].lost(hello.node.name)
             self._hear()
 
+    def instance_of(self, name: str) -> str:
+        """What the provider of the node of that name calls it, "" when it has said nothing."""
+        known = self._channels.get(name)
+        return known[0].instance if known is not None else ""
+
     def close(self) -> None:
         """Let all runners end, and end what sources have started."""
         self._server.close()
@@ -217,6 +235,8 @@ class FleetAllocation:
                 self.notes.append(f"no runner can join any more: {said.why}")
                 self._awaited.clear()
                 self._open_ended = False
+                if self.hears is not None:
+                    self.hears.nobody_can_join(said.why)
         self._tell_awaited()
 
     def _invite(self, listening: Listening) -> None:
@@ -272,7 +292,7 @@ class FleetAllocation:
         else:
             self.notes.append(f"a runner has joined, {welcome(node)}, by {address}")
         self._ever = True
-        self._inbox.put(NodesJoined(self._inbox.now(), [node]))
+        self._inbox.put(NodesJoined(self._inbox.now(), [node], hello.request))
         self._awaited_told = max(0, self._awaited_told - 1)
         if hello.expected:
             self._awaited[hello.source] = max(0, self._awaited.get(hello.source, 0) - 1)
@@ -295,13 +315,15 @@ class FleetAllocation:
         if hello is not None and hello.expected and hello.run == self._run:
             self._why_none = self._why_none or refused.why
             self._awaited[hello.source] = max(0, self._awaited.get(hello.source, 0) - 1)
+            if hello.request >= 0 and self.hears is not None:
+                self.hears.turned_away(hello.request, hello.instance, refused.why)
 
     def _tell_awaited(self) -> None:
         if self._inbox is None:
             return
         awaited = sum(self._awaited.values()) + self._open_ended
         if awaited != self._awaited_told:
-            if not awaited and not self._ever and self._here is None:
+            if not (awaited or self._ever or self._grows) and self._here is None:
                 # No task is to blame: the run is stopped as it is, and can be resumed where machines can be had.
                 self._inbox.put(
                     StopAsked(self._inbox.now(), f"no machine could be had: {self._why_none or 'none was named'}")

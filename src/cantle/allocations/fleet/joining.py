@@ -20,7 +20,8 @@ _MOST_NAMES = 8
 class Hello(msgspec.Struct, frozen=True):
     """What a runner says first. `time` is its clock's. `sees`: what stands in the probe's place, None where it finds no file.
 
-    `expected`: somebody was told to start it, `source` says who. `address`: by which one it reached the conductor.
+    `expected`: somebody was told to start it, `source` says who. `address`: by which one it reached the conductor. `request`:
+    which request for nodes it answers, -1 for none; `instance` is what its provider calls it.
     """
 
     run: str
@@ -35,6 +36,8 @@ class Hello(msgspec.Struct, frozen=True):
     expected: bool = False
     source: int = -1
     notes: tuple[str, ...] = ()
+    request: int = -1
+    instance: str = ""
 
 
 class Verdict(msgspec.Struct, frozen=True):

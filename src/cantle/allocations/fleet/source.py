@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 JOINED, REFUSED = "@cantle joined", "@cantle refused"
 """Lines that a runner says on stdout, when a source has started it: its conductor has let it in, or has not."""
@@ -27,6 +28,12 @@ class Invitation(msgspec.Struct, frozen=True):
     python: str
     number: int = 0
     """Which source it was given to; runners bring it back, so that it is known whose they are."""
+    request: str = ""
+    """Which request for nodes it answers, as `NUMBER:INSTANCE`; runners bring that back as well."""
+
+    def answering(self, request: int, instance: str = "") -> Invitation:
+        """The same for the runners of a request; `instance` is what their provider calls the machine or job ("": nobody knows)."""
+        return replace(self, request=f"{request}:{instance}")
 
     def command(self, *options: str, python: str = "", stdin: bool = False) -> list[str]:
         """The words that start a runner; `options` are further ones of `cantle runner`, as in `--name`, `n3`, `--cores`, `4`.
@@ -43,6 +50,7 @@ class Invitation(msgspec.Struct, frozen=True):
             where,
             "--expected",
             str(self.number),
+            *(("--request", self.request) if self.request else ()),
             *options,
         ]
 

@@ -66,6 +66,7 @@ class HostsSource:
         self._again_s = tuple(again_s)
         self._revivals: dict[str, list[float]] = {}
         self._asked: deque[_Try] = deque()
+        self._waiting: deque[_Try] = deque()
         self._closing = False
         self._selector: selectors.BaseSelector | None = None
         self._sessions: dict[Session, _Try] = {}
@@ -117,6 +118,11 @@ class HostsSource:
             for fd in (self._wake_read, self._wake_write):
                 os.close(fd)
 
+    @property
+    def ended(self) -> bool:
+        """Whether no session is left that it has begun, and none is to begin."""
+        return self._thread is not None and not (self._asked or self._waiting or self._sessions)
+
     def _wake(self) -> None:
         try:
             os.write(self._wake_write, b"x")
@@ -138,11 +144,12 @@ class HostsSource:
     def _watch(self) -> None:
         self._selector = selector = selectors.DefaultSelector()
         selector.register(self._wake_read, selectors.EVENT_READ)
-        waiting: deque[_Try] = deque()
+        waiting = self._waiting
         looked = monotonic()
         while not self._closing:
             while self._asked:
-                waiting.append(self._asked.popleft())
+                waiting.append(self._asked[0])
+                self._asked.popleft()
             if waiting:
                 self._begin_some(waiting, selector)
             look: dict[Session, None] = {}

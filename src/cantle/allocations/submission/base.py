@@ -71,8 +71,8 @@ class Answer(NamedTuple):
         return " / ".join(line.strip() for line in said.splitlines()[-3:])
 
 
-def call(words: Sequence[str]) -> Answer:
-    """Run a client command."""
+def call(words: Sequence[str], directory: str | None = None) -> Answer:
+    """Run a client command, in that directory if it leaves files where it runs."""
     try:
         done = subprocess.run(
             words,
@@ -82,6 +82,7 @@ def call(words: Sequence[str]) -> Answer:
             errors="replace",
             timeout=PATIENCE_S,
             env=environment(),
+            cwd=directory,
             check=False,
         )
     except FileNotFoundError:

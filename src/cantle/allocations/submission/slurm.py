@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from tempfile import TemporaryDirectory
 from time import mktime, strptime
 
 from cantle.errors import MachineError, RequestError
@@ -107,6 +108,25 @@ class Slurm:
         answer = call(["scancel", ident])
         if answer.code and _FORGOTTEN not in answer.err:
             raise MachineError(f"Slurm's job {ident} cannot be canceled: {answer.words}")
+
+    def named(self, name: str) -> list[str]:
+        """The user's jobs of this name that are not over. Raises MachineError."""
+        answer = call(["squeue", "--noheader", "--me", f"--name={name}", "--format=%i"])
+        if answer.code:
+            raise MachineError(f"Slurm does not tell which jobs are called {name}: {answer.words}")
+        return answer.out.split()
+
+    def shrink(self, ident: str, node: str) -> None:
+        """Let a running job go on without this node. Raises MachineError with Slurm's words."""
+        answer = call(["squeue", "--noheader", f"--jobs={ident}", "--format=%N"])
+        hosts = call(["scontrol", "show", "hostnames", answer.out.strip()]) if answer.out.strip() else answer
+        left = [host for host in hosts.out.split() if host != node]
+        if hosts.code or len(left) == len(hosts.out.split()) or not left:
+            raise MachineError(f"Slurm's job {ident} has no node {node} to give back: {hosts.words}")
+        with TemporaryDirectory(prefix="cantle-") as place:  # scontrol leaves scripts where it runs
+            answer = call(["scontrol", "update", f"JobId={ident}", f"NodeList={','.join(left)}"], place)
+        if answer.code:
+            raise MachineError(f"Slurm does not let job {ident} go on without {node}: {answer.words}")
 
     def offer(self, queue: str) -> Offer | None:
         """The least of the nodes of the partition."""

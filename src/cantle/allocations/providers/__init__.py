@@ -1,0 +1,1 @@
+"""Who brings further nodes while a run goes on, and takes them back."""

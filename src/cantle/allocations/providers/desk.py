@@ -1,0 +1,93 @@
+"""How is a provider spoken with that may be slow, hang, or break? By a thread of its own, one call after another."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import deque
+from collections.abc import Callable
+from time import monotonic
+
+from cantle.errors import CantleError
+
+from .base import Provider
+
+MOST_FAULTS = 5
+"""After so many in a row a provider that breaks while it tends its nodes is not asked to any more."""
+
+
+class Desk:
+    """Does what it is given for one provider, in order; between that the provider tends its nodes.
+
+    `note` is told what the user should know, from the thread.
+    """
+
+    def __init__(self, provider: Provider, note: Callable[[str], None]) -> None:
+        self.provider = provider
+        self._note = note
+        self._todo: deque[Callable[[], None]] = deque()
+        self._changed = threading.Condition()
+        self._closing = False
+        self._closed_well = False
+        self._faults = 0
+        self._thread: threading.Thread | None = None
+
+    def give(self, errand: Callable[[], None]) -> None:
+        """Do this when all before it is done. It must not raise."""
+        with self._changed:
+            self._todo.append(errand)
+            if self._thread is None and not self._closing:
+                self._thread = threading.Thread(target=self._live, name=f"kind {self.provider.kind.name}", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def close(self) -> None:
+        """What was not begun is left; the provider closes next. Does not wait for that."""
+        with self._changed:
+            self._closing = True
+            self._todo.clear()
+            self._changed.notify()
+
+    def closed_within(self, seconds: float) -> bool:
+        """Whether by then the provider has closed, and nothing it brought is left."""
+        if self._thread is None:
+            return True  # it was never asked for anything
+        self._thread.join(max(0.0, seconds))
+        return self._closed_well and not self._thread.is_alive()
+
+    # In the thread
+
+    def _live(self) -> None:
+        again_at = 0.0
+        while True:
+            with self._changed:
+                while not (self._todo or self._closing) and (pause := again_at - monotonic()) > 0:
+                    self._changed.wait(None if pause == math.inf else pause)
+                if self._closing:
+                    break
+                errand = self._todo.popleft() if self._todo else None
+            if errand is not None:
+                errand()
+            again_at = monotonic() + self._tend()
+        try:
+            self.provider.close()
+            self._closed_well = True
+        except Exception as problem:  # noqa: BLE001 - the run ends, whatever it is
+            self._note(f"kind {self.provider.kind.name}: {in_words(problem)}")
+
+    def _tend(self) -> float:
+        if self._faults >= MOST_FAULTS:
+            return math.inf
+        try:
+            pause = float(self.provider.tend())
+        except Exception as problem:  # noqa: BLE001 - a plug-in's fault is told, and not the run's end
+            self._faults += 1
+            self._note(f"kind {self.provider.kind.name}: its provider broke: {in_words(problem)}")
+            return float(self._faults)
+        self._faults = 0
+        return pause if pause >= 0 else 1.0
+
+
+def in_words(problem: BaseException) -> str:
+    """What is wrong: ours are sentences, of others the type says half of it."""
+    return str(problem) if isinstance(problem, CantleError) else f"{type(problem).__name__}: {problem}"

@@ -1,0 +1,79 @@
+"""What did an earlier conductor leave behind that was killed, and how is it taken back?
+
+For whoever goes on with the run, or cancels it, before anything is asked for anew. Nobody else may be at work on the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from cantle.allocations.submission.choosing import ALL
+from cantle.errors import CantleError, MachineError
+
+from .batch import FindsByName
+from .custom import Commands
+from .desk import in_words
+from .records import Left, Records
+
+
+def take_back(folder: Path, note: Callable[[str], None], find: Callable[[str], Any]) -> int:
+    """Take back what stands on record in this folder; how many requests that were. `find` gives the function of a name.
+
+    What could not be taken back is told, and stays on record.
+    """
+    records = Records(folder)
+    done = 0
+    for left in records.left():
+        try:
+            what = _undo(left, find)
+        except Exception as problem:  # noqa: BLE001 - a function of the user's may raise anything
+            note(
+                f"request {left.number}, {left.count} of kind {left.kind}, may have left something: {in_words(problem)}"
+            )
+            continue
+        records.nothing_left(left.number)
+        done += 1
+        if what:
+            note(f"request {left.number}, {left.count} of kind {left.kind}: {what}, left by an earlier conductor")
+    return done
+
+
+def _undo(left: Left, find: Callable[[str], Any]) -> str:
+    """Take one request back; in words what was done."""
+    by = left.undo.get("by", "")
+    if by == "batch":
+        return _cancel_jobs(left)
+    end: Callable[[str], object]
+    if by == "command":
+        end = Commands("", left.undo["remove"]).remove
+    elif by == "function":
+        end = find(left.undo["remove"])
+    else:
+        names = ", ".join(left.instances) or "nothing that is known by name"
+        raise MachineError(f"nobody has said how to end its machines; begun was {names}")
+    if not left.instances:
+        return ""
+    problems = []
+    for name in left.instances:
+        try:
+            end(name)
+        except CantleError as problem:
+            problems.append(f"{name}: {problem}")
+    if problems:
+        raise MachineError("; ".join(problems))
+    return f"{', '.join(left.instances)} removed"
+
+
+def _cancel_jobs(left: Left) -> str:
+    """By their numbers; those that were handed in without anybody hearing of it, by the name of the request."""
+    system = next((make for make in ALL if make.name == left.undo.get("system")), None)
+    if system is None:
+        raise MachineError(f"there is no batch system {left.undo.get('system')!r}")
+    there = system()
+    named = there.named(left.token) if isinstance(there, FindsByName) else left.instances
+    idents = list(dict.fromkeys([*left.instances, *named]))
+    for ident in idents:
+        there.cancel(ident)
+    return f"{'jobs' if len(idents) > 1 else 'job'} {', '.join(idents)} canceled" if named else ""

@@ -1,0 +1,78 @@
+"""What was asked of whom, on the disk: so that what a conductor leaves behind that is killed can be found and taken back.
+
+In the run's `.cantle/elastic/` lies a file for each request, written before anybody is asked, with the names of what has come
+of it as they become known. It goes when nothing of the request can be left. The journal tells what was decided; this, what
+must be undone.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from cantle.errors import MachineError
+
+FOLDER = "elastic"
+"""In a run's own folder."""
+
+
+class Left(msgspec.Struct, omit_defaults=True):
+    """A request of which something may be left. The words are those of `base.py`; `host` and `pid` are the conductor's."""
+
+    number: int
+    token: str
+    kind: str
+    count: int
+    undo: dict[str, str]
+    host: str
+    pid: int
+    instances: list[str] = []
+
+
+class Records:
+    """The records of one run's requests, in this folder. Raises MachineError when they cannot be written."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._known: dict[int, Left] = {}
+
+    def asked(self, number: int, token: str, kind: str, count: int, undo: dict[str, str]) -> None:
+        """This will be asked next."""
+        self._known[number] = Left(number, token, kind, count, undo, os.uname().nodename, os.getpid())
+        self._write(number)
+
+    def handed_out(self, number: int, instance: str) -> None:
+        """Something has come of it, which is called so."""
+        if number in self._known:
+            self._known[number].instances.append(instance)
+            self._write(number)
+
+    def nothing_left(self, number: int) -> None:
+        """Nothing of the request is there any more."""
+        self._known.pop(number, None)
+        self._path(number).unlink(missing_ok=True)
+
+    def left(self) -> list[Left]:
+        """All requests that stand on the disk, by number. Files that cannot be read are left alone."""
+        found = []
+        for path in sorted(self.folder.glob("*.json")) if self.folder.is_dir() else ():
+            try:
+                found.append(msgspec.json.decode(path.read_bytes(), type=Left))
+            except (OSError, msgspec.MsgspecError):
+                continue
+        return sorted(found, key=lambda left: left.number)
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"{number}.json"
+
+    def _write(self, number: int) -> None:
+        path = self._path(number)
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            beside = path.with_suffix(".new")
+            beside.write_bytes(msgspec.json.encode(self._known[number]) + b"\n")
+            beside.replace(path)
+        except OSError as error:
+            raise MachineError(f"cannot write {path}: {error.strerror or error}; nothing was asked for") from error
