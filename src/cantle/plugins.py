@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from cantle.errors import PluginError, RequestError
 
-Group = Literal["readers", "engines", "allocations", "packers", "launchers", "batch_systems"]
+Group = Literal["readers", "engines", "allocations", "packers", "launchers", "batch_systems", "providers"]
 
 OURS: dict[Group, dict[str, str]] = {
     "readers": {
@@ -46,6 +46,12 @@ OURS: dict[Group, dict[str, str]] = {
         "pbs": "cantle.allocations.submission.pbs:Pbs",
         "lsf": "cantle.allocations.submission.lsf:Lsf",
         "flux": "cantle.allocations.submission.flux:Flux",
+    },
+    "providers": {
+        "local": "cantle.allocations.providers.local:LocalNodes",
+        "batch": "cantle.allocations.providers.batch:BatchProvider",
+        "ssh": "cantle.allocations.providers.hosts:HostPool",
+        "own": "cantle.allocations.providers.custom:CustomProvider",
     },
 }
 

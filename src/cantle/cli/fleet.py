@@ -37,8 +37,13 @@ def fleet_options(parser: ArgumentParser) -> None:
     )
 
 
-def with_others(asked: Namespace, here: LocalAllocation | None, sources: Sequence[Source]) -> FleetAllocation:
-    """This machine, if it takes part, and whatever these sources bring. Raises RequestError, MachineError."""
+def with_others(
+    asked: Namespace, here: LocalAllocation | None, sources: Sequence[Source], grows: bool = False
+) -> FleetAllocation:
+    """This machine, if it takes part, and whatever these sources bring; `grows`: more may be asked for.
+
+    Raises RequestError, MachineError.
+    """
     from importlib.util import find_spec
 
     from cantle.errors import MachineError
@@ -54,6 +59,7 @@ def with_others(asked: Namespace, here: LocalAllocation | None, sources: Sequenc
         sources,
         here,
         open_ended=asked.listen,
+        grows=grows,
         interface=asked.interface,
         silence_s=asked.silence or SILENCE_S,
     )

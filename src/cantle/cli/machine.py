@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cantle.cli.command import amount, at_least, named_amount, wrong
+from cantle.cli.elastic import elastic_options, kinds_asked, scaling_asked, take_back_leftovers, takes_part
 from cantle.cli.ending import ending_options, heed
 from cantle.cli.fleet import fleet_options, with_others
 from cantle.cli.places import RestartsOrHost, environment_of, place_options, settle
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from cantle.allocations.fleet.allocation import FleetAllocation
     from cantle.allocations.fleet.source import Source
     from cantle.allocations.groups import Group
+    from cantle.allocations.providers.elastic import ElasticAllocation
     from cantle.cli.inside import Around
     from cantle.core.decide import Decider
     from cantle.core.plan import Policy
@@ -79,6 +81,7 @@ def machine_options(parser: ArgumentParser) -> None:
         help="seconds between TERM and KILL for a task that is ended (default 5)",
     )
     fleet_options(parser)
+    elastic_options(parser)
     ending_options(parser)
     telling_options(parser, "print one JSON object a line: tasks that ended, then a summary")
 
@@ -129,7 +132,10 @@ def this_machine(asked: Namespace, errand: Callable[[], None] | None = None) -> 
     from cantle.allocations.local import LocalAllocation
 
     inside = _surroundings(asked)
-    takes_part, named = settle(asked, inside is not None)
+    kinds = kinds_asked(asked)
+    serves, named = settle(asked, inside is not None)
+    if kinds and not takes_part(asked):
+        serves = False
     others: list[Source] = [*named]
     env = environment_of(asked.environment)
     asked.packer = asked.packer or _PACKER
@@ -137,14 +143,14 @@ def this_machine(asked: Namespace, errand: Callable[[], None] | None = None) -> 
     memory = None if asked.memory is None else int(asked.memory)
     cores, ends_at = asked.cores, None
     if inside is not None:
-        takes_part = takes_part if inside.here is None else inside.here
+        serves = serves if inside.here is None else inside.here
         others += inside.sources
         cores, memory = inside.on_this_machine(asked, memory)
         env, ends_at = env or inside.environ, inside.ends_at
     if asked.cores == 0:
-        if not (asked.listen or others):
+        if not (asked.listen or others or kinds):
             raise wrong("--cores 0: then nothing would serve. Name hosts (-j), or let runners join (--listen)")
-        takes_part, cores = False, None
+        serves, cores = False, None
     here = LocalAllocation(
         cores=cores,
         gpus=asked.gpus,
@@ -154,9 +160,16 @@ def this_machine(asked: Namespace, errand: Callable[[], None] | None = None) -> 
         ends_in_s=asked.ends_in or 0.0,
         ends_at=ends_at,
         name=inside.name if inside is not None else "",
+        grows=bool(kinds),
     )
-    fleet = with_others(asked, here if takes_part else None, others) if asked.listen or others else None
-    allocation: LocalAllocation | FleetAllocation = fleet or here
+    fleet: FleetAllocation | ElasticAllocation | None = None
+    if kinds:
+        from cantle.cli.elastic import elastic
+
+        fleet = elastic(asked, kinds, here if serves else None, others, here)
+    elif asked.listen or others:
+        fleet = with_others(asked, here if serves else None, others)
+    allocation: LocalAllocation | FleetAllocation | ElasticAllocation = fleet or here
     allocation.notes += inside.notes if inside is not None else ()
     allocation.prepare(errand)
 
@@ -165,6 +178,7 @@ def this_machine(asked: Namespace, errand: Callable[[], None] | None = None) -> 
     from cantle.runtime.conducting import Machine
 
     find("packers", asked.packer)  # a wrong name is told before anything is begun
+    scaling_asked(asked)
 
     def engine(inbox: SelectInbox, layout: Layout, hide_gpus: bool) -> ProcessEngine:
         if fleet is not None:
@@ -178,7 +192,7 @@ def this_machine(asked: Namespace, errand: Callable[[], None] | None = None) -> 
             grace_s=grace_s,
         )
 
-    return Machine(allocation, engine, fleet is not None)
+    return Machine(allocation, engine, fleet is not None and fleet.is_spread)
 
 
 JOBS = ("SLURM_JOB_ID", "SLURM_JOB_ID_HET_GROUP_0", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE", "FLUX_URI")
@@ -228,7 +242,7 @@ def as_before(layout: Layout, asked: Namespace) -> None:
     if not asked.places and before.places and asked.nodes is None and asked.cores is None:
         asked.places = before.places
         told.append(f"-j {' '.join(before.places)}")
-    for name in ("hosts", "environment"):
+    for name in ("hosts", "environment", "kinds"):
         if getattr(asked, name) is None:
             told += _repeat(asked, before, name)
     if asked.nodes is None and asked.cores is None:
@@ -237,6 +251,9 @@ def as_before(layout: Layout, asked: Namespace) -> None:
     for name in ("gpus", "memory"):
         if getattr(asked, name) is None:
             told += _repeat(asked, before, name)
+    if not asked.scaling and before.scaling:
+        asked.scaling = before.scaling
+        told += [f"--scaling {word}" for word in before.scaling]
     if not asked.resource and before.resource:
         asked.resource = before.resource
         told += [f"--resource {name}={n}" for name, n in before.resource]
@@ -268,8 +285,10 @@ def conduct(conductor: Conductor, machine: Machine, asked: Namespace) -> int:
     shown = _Shown(conductor, machine, asked)
     try:
         try:
+            take_back_leftovers(conductor.layout, shown.note)
             packer = find("packers", asked.packer)
             decider = Decider(packer) if is_ours(packer) else _watched(packer, asked.packer)
+            decider.scaling = scaling_asked(asked)
             outcome = conductor.conduct(machine, decider, (shown,), shown.note)
         finally:
             conductor.close()
@@ -420,6 +439,7 @@ def _remove(layout: Layout) -> None:
 
     await_runners(str(layout.nodes))
     end_strays(str(layout.directory))
+    take_back_leftovers(layout, say)
     try:
         rmtree(layout.directory)
     except OSError as error:

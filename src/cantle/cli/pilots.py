@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from cantle.cli.command import Command
 from cantle.cli.daemon import Herald, go_on_without_terminal
+from cantle.cli.elastic import scaling_asked, take_back_leftovers
 from cantle.cli.ending import heed
 from cantle.cli.machine import as_before, machine_options, say, this_machine
 
@@ -101,6 +102,7 @@ def _hold(layout: Layout, asked: Namespace, herald: Herald) -> int:
         from cantle.runtime.pilot.conductor import Surroundings, begin
 
         decider = Decider(bounded(find("packers", asked.packer), asked.packer), asked.packer)
+        decider.scaling = scaling_asked(asked)
         try:
             pilot = begin(layout, asked.name)
         except BaseException as problem:
@@ -111,6 +113,7 @@ def _hold(layout: Layout, asked: Namespace, herald: Herald) -> int:
         _spare_the_collector()
         allow_many_files()  # each study has two open
         try:
+            take_back_leftovers(layout, _note)
             heed(pilot.record, asked)
             pilot.conduct(machine, decider, Surroundings(_reopen, _keep_status, herald.ready, _note))
         finally:

@@ -50,6 +50,11 @@ class Layout:
         self.fleet = self.own / "fleet"
 
     @property
+    def elastic(self) -> Path:
+        """What was asked of those who bring nodes, and may have to be taken back."""
+        return self.own / "elastic"
+
+    @property
     def maestro_cancel(self) -> Path:
         """What `maestro cancel DIR` touches."""
         return self.directory / ".cancel.lock"

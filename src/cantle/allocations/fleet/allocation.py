@@ -83,9 +83,13 @@ class FleetAllocation:
     """Nodes on other machines, and on this one when `here` is given.
 
     `sources` start the runners. `open_ended`: others may come at any time, so that no task is called impossible, and the run
-    waits for them. `grows`: more may be asked for, so that the run goes on when nobody has come. `interface` names the interface
-    or the address to listen on. `silence_s` bounds how long a runner is taken for alive without a word. Call `prepare` before anything large is read, and `house` before `open`.
+    waits for them. `grows`: more may be asked for, so that the run goes on when nobody has come. `interface` names the
+    interface or the address to listen on. `silence_s` bounds how long a runner is taken for alive without a word.
+    Call `prepare` before anything large is read, and `house` before `open`.
     """
+
+    is_spread = True
+    """Nodes may stand on other machines."""
 
     def __init__(
         self,

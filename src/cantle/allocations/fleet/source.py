@@ -32,7 +32,7 @@ class Invitation(msgspec.Struct, frozen=True):
     """Which request for nodes it answers, as `NUMBER:INSTANCE`; runners bring that back as well."""
 
     def answering(self, request: int, instance: str = "") -> Invitation:
-        """The same for the runners of a request; `instance` is what their provider calls the machine or job ("": nobody knows)."""
+        """The same for the runners of a request; `instance` is what their provider calls the machine or job, if it is known."""
         return replace(self, request=f"{request}:{instance}")
 
     def command(self, *options: str, python: str = "", stdin: bool = False) -> list[str]:

@@ -26,13 +26,14 @@ class Asked(msgspec.Struct, frozen=True):
     """A request for `count` nodes of the provider's kind.
 
     `token` is a name that no other request has, in this run or another: what is left of it can be found by that. `invitation`:
-    for runners that join by themselves. `directory` is the run's.
+    for runners that join by themselves. `directory` is the run's, `folder` a place in it for what a provider writes.
     """
 
     number: int
     count: int
     token: str
     directory: str = ""
+    folder: str = ""
     invitation: Invitation | None = None
 
 

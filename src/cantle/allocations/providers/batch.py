@@ -81,15 +81,14 @@ class _Job:
 
 
 class BatchProvider:
-    """Nodes of one kind from this batch system. `folder` is where scripts and what jobs print go to."""
+    """Nodes of one kind from this batch system."""
 
     invites = True
 
-    def __init__(self, kind: Kind, system: BatchSystem, folder: Path, options: JobOptions | None = None) -> None:
+    def __init__(self, kind: Kind, system: BatchSystem, options: JobOptions | None = None) -> None:
         self.kind = replace(kind, adds=True, removes=True)
         self.undo = {"by": "batch", "system": system.name}
         self._system = system
-        self._folder = folder
         self._options = options or JobOptions()
         self._jobs: dict[str, _Job] = {}
         """Those that are not known to be over."""
@@ -167,9 +166,10 @@ class BatchProvider:
     def _hand_in(self, asked: Asked, answers: Answers, nodes: int) -> None:
         assert asked.invitation is not None
         kind, options = self.kind, self._options
-        script, output = self._folder / f"{asked.token}.sh", self._folder / f"{asked.token}.out"
+        folder = Path(asked.folder)
+        script, output = folder / f"{asked.token}.sh", folder / f"{asked.token}.out"
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             script.write_text(text_of(asked, kind, self._system.name, nodes))
             script.chmod(0o700)
         except OSError as error:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from msgspec.structs import replace
 
@@ -21,6 +21,7 @@ from cantle.allocations.base import Allocation
 from cantle.allocations.fleet.source import Invitation
 from cantle.allocations.forking import LocalChannel
 from cantle.errors import CantleError, MachineError
+from cantle.model.kinds import Kind
 from cantle.model.records import (
     Event,
     KindsDeclared,
@@ -36,17 +37,30 @@ from cantle.model.seams import Channel, Inbox
 from .base import Asked, Provider
 from .desk import Desk, in_words
 from .gate import Gate
-from .records import Records
+from .records import FOLDER, Records
 
 CLOSE_S = 20.0
 """So long the end of a run waits for providers to take their nodes back."""
 
 
-class Starts(Protocol):
-    """Starts runners on this machine."""
+@runtime_checkable
+class Early(Protocol):
+    """Can be made ready before anything large is read."""
 
     def prepare(self, errand: Callable[[], None] | None = None) -> None:
-        """Fork a runner now."""
+        """Fork a runner now, which does the errand first."""
+
+
+@runtime_checkable
+class Housed(Protocol):
+    """Keeps something in the run's directory."""
+
+    def house(self, directory: Path, folder: Path) -> None:
+        """The run's directory, and the folder in it."""
+
+
+class Starts(Early, Protocol):
+    """Starts runners on this machine."""
 
     def connect(self, node: Node) -> LocalChannel:
         """Start a runner for this node. Raises MachineError."""
@@ -86,7 +100,7 @@ class _Held(NamedTuple):
 
 
 class ElasticAllocation:
-    """The nodes of `base`, if there is one, and those that `providers` bring, one for each kind.
+    """The nodes of `base`, if there is one, and those that `providers` bring, one for each kind; nobody brings the `others`.
 
     `starts` starts the runners of nodes on this machine. `gate`, which is a source of the base, lets in runners that join by
     themselves; providers that invite need one. Call `prepare` before anything large is read, and `house` before `open`.
@@ -98,12 +112,19 @@ class ElasticAllocation:
         providers: Sequence[Provider],
         starts: Starts | None = None,
         gate: Gate | None = None,
+        others: Sequence[Kind] = (),
     ) -> None:
         self.notes: list[str] = [] if base is None else base.notes
         self._base = base
+        self.is_spread = gate is not None
+        """Whether nodes may stand on other machines."""
         self._starts = starts
         self._gate = gate
         self._desks = {provider.kind.name: Desk(provider, self._note) for provider in providers}
+        self._kinds = [
+            *(provider.kind for provider in providers),
+            *(replace(kind, adds=False, removes=False) for kind in others),
+        ]
         self._requests: dict[int, _Request] = {}
         self._held: dict[str, _Held] = {}
         """Nodes that serve now, by name."""
@@ -125,16 +146,25 @@ class ElasticAllocation:
         if gate is not None:
             gate.opens = self._invited
 
+    def prepare(self, errand: Callable[[], None] | None = None) -> None:
+        """Fork a runner now, if this machine will need one; the fleet begins to listen."""
+        if self._starts is not None:  # first: there are no threads yet
+            self._starts.prepare(errand)
+        if isinstance(self._base, Early):
+            self._base.prepare(errand)
+
     def house(self, directory: Path, folder: Path) -> None:
-        """The run's directory, and the folder in it for what is asked of providers."""
+        """The run's directory, and its folder for what concerns the fleet; beside that lies what is asked of providers."""
         self._directory = str(directory)
-        self._records = Records(folder)
+        self._records = Records(folder.with_name(FOLDER))
+        if isinstance(self._base, Housed):
+            self._base.house(directory, folder)
 
     def open(self, inbox: Inbox) -> None:
         """Begin: which kinds there can be is known from now on."""
         self._inbox = inbox
         inbox.watch(self._wake[0], self._hear)
-        inbox.put(KindsDeclared(inbox.now(), [desk.provider.kind for desk in self._desks.values()]))
+        inbox.put(KindsDeclared(inbox.now(), self._kinds))
         if self._base is not None:
             self._base.open(_BaseInbox(inbox, self))
 
@@ -287,7 +317,8 @@ class ElasticAllocation:
         token = f"cantle-{request.kind}-{request.number}-{self._mark}"
         provider, records, answers = desk.provider, self._records, _Answers(self, self._records)
         invitation = self._invitation if provider.invites else None
-        asked = Asked(request.number, request.coming, token, self._directory, invitation)
+        folder = str(records.folder) if records is not None else ""
+        asked = Asked(request.number, request.coming, token, self._directory, folder, invitation)
 
         def add() -> None:
             try:

@@ -1,0 +1,208 @@
+"""Which options say what nodes may come and go, and by which policy; and what brings them?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cantle.cli.command import wrong
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Callable, Sequence
+
+    from cantle.allocations.fleet.source import Source
+    from cantle.allocations.local import LocalAllocation
+    from cantle.allocations.providers.base import Provider
+    from cantle.allocations.providers.declared import Declared
+    from cantle.allocations.providers.elastic import ElasticAllocation
+    from cantle.core.scaling.settings import Scaling
+    from cantle.store.layout import Layout
+
+_SETTINGS = {
+    "idle": "idle_s",
+    "notice": "notice_s",
+    "stays": "stays_s",
+    "cool-down": "cool_down_s",
+    "retry": "retry_s",
+    "survivors": "survivors_s",
+}
+
+
+def elastic_options(parser: ArgumentParser) -> None:
+    """The options that let nodes come and go."""
+    group = parser.add_argument_group("nodes that come and go")
+    group.add_argument(
+        "--kinds",
+        metavar="FILE|TEXT",
+        help="kinds of node that can be had, as in 'cpu: {cores: 4, max: 8, provider: slurm}'; this machine serves then only "
+        "if --cores, --nodes or -j says so",
+    )
+    group.add_argument(
+        "--scaling",
+        action="append",
+        default=[],
+        metavar="POLICY[:ARG]",
+        help="who decides how many of them there are, as in fixed:4 or module:function; or a bound, as in idle=60s "
+        f"({', '.join(_SETTINGS)}); may be repeated",
+    )
+
+
+def kinds_asked(asked: Namespace) -> tuple[Declared, ...]:
+    """The kinds that the command line declares. Raises StudyError, RequestError."""
+    if asked.kinds is None:
+        return ()
+    from cantle.readers.kinds import kinds_in_words
+
+    return kinds_in_words(asked.kinds)
+
+
+def takes_part(asked: Namespace) -> bool:
+    """Whether this machine serves beside the nodes that come: if anything is said about what of it."""
+    return bool(asked.places or asked.nodes or asked.cores)
+
+
+def scaling_asked(asked: Namespace) -> Scaling | None:
+    """What the command line says about how the run grows and shrinks, None for nothing. Raises RequestError."""
+    if not asked.scaling:
+        return None
+    from cantle.core.scaling.settings import Scaling
+    from cantle.readers.quantities import duration_s
+
+    policies: list[str] = []
+    said: dict[str, Any] = {}
+    for word in asked.scaling:
+        key, equals, value = word.partition("=")
+        if equals and key in _SETTINGS:
+            try:
+                said[_SETTINGS[key]] = duration_s(value)
+            except ValueError as problem:
+                raise wrong(f"--scaling {word}: {problem}") from None
+        elif equals and key.replace("-", "").isalpha():
+            raise wrong(f"--scaling {word}: {key!r} is no bound; there are {', '.join(_SETTINGS)}")
+        else:
+            policies.append(word)
+    return Scaling(policies=tuple(policies), **said)
+
+
+def elastic(
+    asked: Namespace,
+    kinds: Sequence[Declared],
+    here: LocalAllocation | None,
+    others: Sequence[Source],
+    spare: LocalAllocation,
+) -> ElasticAllocation:
+    """Nodes of these kinds beside this machine, if it takes part (`here`), and beside what the sources bring.
+
+    `spare` starts runners here for nodes that come on this machine. Raises RequestError, MachineError.
+    """
+    from cantle.allocations.providers.elastic import ElasticAllocation
+    from cantle.allocations.providers.gate import Gate
+
+    providers = [provider for each in kinds if (provider := _provider(asked, each)) is not None]
+    local = any(not provider.invites for provider in providers)
+    idle = [each.kind for each in kinds if each.by == "nobody"]
+    if not (asked.listen or others or any(provider.invites for provider in providers)):
+        return ElasticAllocation(here, providers, here or spare, others=idle)
+    from cantle.cli.fleet import with_others
+
+    gate = Gate()
+    fleet = with_others(asked, here, [*others, gate], grows=True)
+    gate.instance_of = fleet.instance_of
+    fleet.hears = growing = ElasticAllocation(fleet, providers, (here or spare) if local else None, gate, others=idle)
+    return growing
+
+
+def _provider(asked: Namespace, each: Declared) -> Provider | None:
+    """Who brings nodes of this kind; None: nobody."""
+    from cantle.plugins import find
+
+    if each.by == "local":
+        from cantle.allocations.providers.local import LocalNodes
+
+        return LocalNodes(each.kind, each.after_s)
+    if each.by == "batch":
+        from shutil import which
+
+        from cantle.allocations.providers.batch import BatchProvider
+        from cantle.allocations.submission.choosing import system_here
+
+        system = find("batch_systems", each.system or system_here())()
+        if which(system.submits_by) is None:
+            raise wrong(
+                f"kind {each.kind.name}: jobs of {system.name} are submitted by {system.submits_by}, which is not here"
+            )
+        return BatchProvider(each.kind, system, each.job)
+    if each.by == "hosts":
+        return _pool(asked, each)
+    if each.by == "own":
+        return _own(each)
+    if each.by == "plugin":
+        provider: Provider = find("providers", each.system)(each.kind)
+        return provider
+    return None
+
+
+def _pool(asked: Namespace, each: Declared) -> Provider:
+    from msgspec.structs import replace
+
+    from cantle.allocations.hosts.words import places_of
+    from cantle.allocations.providers.hosts import HostPool
+    from cantle.cli.places import host_named
+
+    kind = each.kind
+    hosts = []
+    for named in places_of(each.hosts).hosts:
+        host = host_named(asked, named)
+        hosts.append(
+            replace(
+                host,
+                cores=named.cores or kind.cores,
+                gpus=kind.gpus,
+                memory_mib=kind.memory_mib or host.memory_mib,
+                named=kind.named or host.named,
+            )
+        )
+    return HostPool(kind, hosts)
+
+
+def _own(each: Declared) -> Provider:
+    from cantle.allocations.providers.custom import PATIENCE_S, Cloud, Commands, CustomProvider, Functions
+
+    patience_s = each.patience_s or PATIENCE_S
+    undo = {"by": "nobody"}
+    if each.remove:
+        undo = {"by": "function" if _is_function(each.remove) else "command", "remove": each.remove}
+    cloud: Cloud
+    if _is_function(each.add):
+        if each.remove and not _is_function(each.remove):
+            raise wrong(f"kind {each.kind.name}: `add` is a function, so `remove` must be one as well: module:function")
+        cloud = Functions(each.add, function(each.add), function(each.remove) if each.remove else None)
+    else:
+        if _is_function(each.remove):
+            raise wrong(f"kind {each.kind.name}: `add` is a command, so `remove` must be one as well")
+        cloud = Commands(each.add, each.remove, patience_s)
+        patience_s += 5.0  # the command is ended first
+    return CustomProvider(each.kind, cloud, undo, bool(each.remove), patience_s, each.joins_s)
+
+
+def _is_function(text: str) -> bool:
+    """`module:function`, rather than a command line."""
+    module, colon, name = text.partition(":")
+    return bool(colon) and all(part.isidentifier() for part in (*module.split("."), *name.split(".")))
+
+
+def function(name: str) -> Callable[..., Any]:
+    """The user's function of this name. Raises PluginError."""
+    from cantle.plugins import find
+
+    found: Callable[..., Any] = find("providers", name)
+    return found
+
+
+def take_back_leftovers(layout: Layout, note: Callable[[str], None]) -> int:
+    """Take back what an earlier conductor of this run, which is dead, has left in queues and clouds. How much that was."""
+    if not layout.elastic.is_dir():
+        return 0
+    from cantle.allocations.providers.leftovers import take_back
+
+    return take_back(layout.elastic, note, function)
