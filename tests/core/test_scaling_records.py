@@ -36,6 +36,7 @@ GPU = Kind("gpu", 2, gpus=2, most=2)
 
 def told(*jobs: Job, there: int = 1, kinds: tuple[Kind, ...] = (CPU, GPU)) -> tuple[Story, Ledger]:
     story = Story(*jobs, on=nodes(there))
+    story.decider.scaler = lambda _plan: iter(())
     story.happens(KindsDeclared(1.0, list(kinds)))
     ledger = story.state.scaling
     assert ledger is not None

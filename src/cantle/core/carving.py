@@ -107,12 +107,12 @@ def _more_may_be_had(state: State, partition: Partition) -> bool:
         return False
     from cantle.core.scaling.capacity import could_ever_be_there
 
-    return could_ever_be_there(state, _needs(partition.wish)) >= partition.width
+    return could_ever_be_there(state, needs_of(partition.wish)) >= partition.width
 
 
 def why_never(state: State, wish: PartitionWish, width: int) -> str:
     """Why there can be no such partition on the nodes that are there, "" when there can."""
-    needs = _needs(wish)
+    needs = needs_of(wish)
     able = state.room.could_ever_hold(needs)
     if wish.layout == "contiguous":
         if any(able >> index & (1 << width) - 1 == (1 << width) - 1 for index in indexes(able)):
@@ -203,7 +203,7 @@ def _could_be_in_it(state: State, wish: PartitionWish, living: Partition | None)
         and not _is_short(state, living)
     ):
         own = living.room.alive
-    for index in indexes(state.room.could_ever_hold(_needs(wish)) if own is None else own):
+    for index in indexes(state.room.could_ever_hold(needs_of(wish)) if own is None else own):
         yield state.room.nodes[index]
 
 
@@ -219,7 +219,8 @@ def _share(wish: PartitionWish, node: Node) -> Node:
     )
 
 
-def _needs(wish: PartitionWish) -> Needs:
+def needs_of(wish: PartitionWish) -> Needs:
+    """What such a partition needs of each of its nodes."""
     return Needs(cores=wish.cores or 1, gpus=wish.gpus, memory_mib=wish.memory_mib, kind=wish.kind)
 
 
@@ -257,7 +258,7 @@ def _is_reduced(state: State, partition: Partition, index: int) -> bool:
 def _targets(state: State, partition: Partition) -> list[int]:
     """The nodes that it is to have: what it has, and the others that will be free first."""
     room = state.room
-    needs = _needs(partition.wish)
+    needs = needs_of(partition.wish)
     has = partition.nodes()
     leaving = _leaving_too_soon(state, partition) if state.choosy else 0
     able = [

@@ -111,8 +111,12 @@ class Decider:
         from cantle.core.scaling.seam import WAKES_AT
 
         self._memory[WAKES_AT] = math.inf
-        if self.scaler is not None:
-            yield from self.scaler(plan)
+        if self.scaler is None:
+            from cantle.core.scaling.naming import scaler_of
+            from cantle.core.scaling.settings import Scaling
+
+            self.scaler = scaler_of(self.scaling or Scaling(), lambda: self.open_ended)
+        yield from self.scaler(plan)
 
     def _conclude(self, state: State) -> Iterator[Decision]:
         """Nothing runs, nothing is on its way, and nodes are drained or end: is this the end of what can be done here?"""

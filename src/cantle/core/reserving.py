@@ -148,7 +148,7 @@ def decides_the_end(plan: Plan, queue: ReadyQueue) -> bool:
     version = plan.state.version
     if known is None or version >= known[0]:
         cores = plan.cores()
-        left = _work_left(plan, queue.shape.study) / cores if cores else inf
+        left = work_left_s(plan, queue.shape.study) / cores if cores else inf
         known = plan.memory[key] = (version + len(plan.state.running) // LOOK_AGAIN, left)
     return rank > CRITICAL * known[1]
 
@@ -157,7 +157,7 @@ def _room_number(plan: Plan) -> int:
     return -1 if plan.partition is None else plan.partition.number
 
 
-def _work_left(plan: Plan, study: int) -> float:
+def work_left_s(plan: Plan, study: int) -> float:
     """Core seconds that the study needs yet, in the estimates by which its tasks are ranked."""
     state = plan.state
     total = 0.0

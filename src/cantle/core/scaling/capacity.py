@@ -31,8 +31,16 @@ def useful_s(state: State, kind: Kind) -> float:
 
 
 def can_hold(state: State, kind: Kind, needs: Needs, walltime_s: float = 0.0) -> bool:
-    """Whether an empty node of the kind could hold one node's share of that, for that long."""
-    return shortage(kind.node(kind.name), needs) == "" and walltime_s <= useful_s(state, kind)
+    """Whether an empty node of the kind could hold one node's share of that, for that long.
+
+    As those of the kind are that are there; before one is, as the kind was declared.
+    """
+    if walltime_s > useful_s(state, kind):
+        return False
+    up = 0 if state.scaling is None else state.scaling.up.get(kind.name, 0)
+    if up:
+        return shortage(state.room.nodes[up.bit_length() - 1], needs) == ""
+    return kind.could_hold(needs)
 
 
 def could_ever_be_there(state: State, needs: Needs, walltime_s: float = 0.0) -> float:
@@ -142,7 +150,7 @@ def _why_no_kind(state: State, needs: Needs, walltime_s: float) -> str:
     if ledger is None or not ledger.kinds:
         return "no kind of node can be asked for"
     kinds = list(ledger.kinds.values())
-    roomy = [kind for kind in kinds if shortage(kind.node(kind.name), needs) == ""]
+    roomy = [kind for kind in kinds if can_hold(state, kind, needs)]
     if not roomy:
         largest = max(
             kinds, key=lambda kind: (not needs.kind or kind.name == needs.kind, kind.cores, kind.gpus, kind.memory_mib)

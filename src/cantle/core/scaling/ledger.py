@@ -78,8 +78,10 @@ class Ledger:
         self.refusals: dict[str, int] = {}
         """How many requests in a row, by kind, ended without bringing a node."""
         self.refused_at: dict[str, float] = {}
-        self.changed_at: dict[str, float] = {}
-        """When nodes of the kind were last asked for or given back."""
+        self.asked_at: dict[str, float] = {}
+        """When nodes of the kind were last asked for."""
+        self.reduced_at: dict[str, float] = {}
+        """When the last one of the kind was given back, or was not wanted any more before it came."""
         self._took_s: dict[str, tuple[int, float]] = {}
 
     # Questions
@@ -98,6 +100,13 @@ class Ledger:
     def there(self, kind: str) -> int:
         """How many nodes of the kind are there, without those that leave."""
         return (self.up.get(kind, 0) & ~self.leaving()).bit_count()
+
+    def usable(self, state: State, kind: str) -> int:
+        """The nodes of the kind, as bits, that are there and neither leave nor are drained."""
+        found = self.up.get(kind, 0)
+        for index in (*self.released, *state.drained):
+            found &= ~(1 << index)
+        return found
 
     def can_add(self, kind: Kind) -> bool:
         """Whether more nodes of the kind can be had at all: not now, perhaps, since there are as many as there may be."""
@@ -172,7 +181,8 @@ class Ledger:
             self.problems,
             self.refusals,
             self.refused_at,
-            self.changed_at,
+            self.asked_at,
+            self.reduced_at,
         ):
             known.clear()
 
@@ -217,7 +227,7 @@ def _request_nodes(state: State, record: r.RequestNodes) -> None:
     request = Request(number, record.kind, record.count, record.time, record.why, expected_at, record.count)
     ledger.requests.append(request)
     ledger.open[number] = request
-    ledger.changed_at[record.kind] = record.time
+    ledger.asked_at[record.kind] = record.time
     state.version += 1
 
 
@@ -253,7 +263,7 @@ def _withdraw_request(state: State, record: r.WithdrawRequest) -> None:
     request.withdrawn += fewer
     request.coming -= fewer
     ledger._close_if_over(request)
-    ledger.changed_at[request.kind] = record.time
+    ledger.reduced_at[request.kind] = record.time
     state.version += 1
 
 
@@ -279,7 +289,7 @@ def _release_node(state: State, record: r.ReleaseNode) -> None:
     ledger.retiring.pop(record.node, None)
     ledger.released[record.node] = record.time
     if record.node in ledger.kind_of:
-        ledger.changed_at[ledger.kind_of[record.node]] = record.time
+        ledger.reduced_at[ledger.kind_of[record.node]] = record.time
     if state.keeping is not None:
         state.keeping.leaves(record.node)
     drain(state, record.node, f"it is given back: {record.why}")

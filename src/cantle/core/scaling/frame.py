@@ -1,0 +1,219 @@
+"""How do policies become decisions? The one scaler that a run has asks who is named, and does what they want within bounds.
+
+Those who say how many nodes there should be (`look.Opinion`) are asked together: the largest wish for a kind is met, and of
+what is there goes what idles and nobody would keep. Those who decide about nodes themselves (`seam.Scaler`) come after them,
+one after the other, so that each sees what those before it have asked for; where there is one of them nodes go as it says,
+unless an opinion keeps them. Whoever it is, he is held to the same bounds. When something is ready, nothing runs and nobody
+has asked for anything, the least is asked for that can hold it: whatever the policies say, a run goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import inf
+
+from cantle.core.phases import Phase
+from cantle.core.plan import Plan
+from cantle.core.scaling.bounds import held
+from cantle.core.scaling.leaving import let_go, notices
+from cantle.core.scaling.ledger import Ledger
+from cantle.core.scaling.look import Look, Opinion, Want
+from cantle.core.scaling.policies import needed_at_least
+from cantle.core.scaling.seam import WAKES_AT, Scaler
+from cantle.core.scaling.settings import Scaling
+from cantle.core.state import State
+from cantle.model.kinds import Kind
+from cantle.model.records import Decision, ReleaseNode, RequestNodes, ResumeNode, WithdrawRequest
+from cantle.model.resources import indexes
+
+LOOK_S = 1.0
+"""Two looks are so far apart at least, unless there is something new to do, or nodes have come or gone."""
+
+
+class Frame:
+    """The scaler of a run. It remembers nothing but when it looked, so it may be made anew at any time."""
+
+    def __init__(
+        self,
+        settings: Scaling,
+        opinions: dict[str, Opinion],
+        scalers: dict[str, Scaler] | None = None,
+        open_ended: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`open_ended` tells whether work may come that nobody knows of yet."""
+        self.settings = settings
+        self.opinions = opinions
+        self.scalers = scalers or {}
+        self.open_ended = open_ended
+        self.looks = 0
+        """How often opinions were asked."""
+        self._wants: dict[str, Want] = {}
+        self._pressing: object = None
+        self._stirred: object = None
+        self._next_look = -inf
+        self._again = -inf
+        self._next_notice = -inf
+        self._progress: tuple[int, ...] = ()
+        self._progress_at = 0.0
+
+    def __call__(self, plan: Plan) -> Iterator[Decision]:
+        """What is to be done about nodes now."""
+        state, ledger = plan.state, plan.state.scaling
+        if ledger is None:
+            return
+        self._note_progress(state)
+        more = self.open_ended() or any(study.added.grows for study in state.studies)
+        if ledger.retiring or state.drained:
+            yield from held(let_go(plan, self.settings), plan, self.settings, "leaving", open_ended=more)
+        if ledger.kinds:
+            if self._is_due(plan, ledger):
+                yield from self._as_opinions_want(plan, more)
+            for name, scaler in self.scalers.items():
+                objects = self._objections(state, ledger)
+                yield from held(scaler(plan), plan, self.settings, name, objects, more)
+            if state.totals[Phase.READY] and not state.running and not ledger.open:
+                yield from self._least(plan, more)
+        if state.now >= self._next_notice:
+            yield from held(notices(plan, self.settings), plan, self.settings, "notices")
+            self._next_notice = state.now + LOOK_S
+
+    def _note_progress(self, state: State) -> None:
+        progress = (*state.totals, len(state.tasks))
+        if progress != self._progress:
+            self._progress = progress
+            self._progress_at = state.now
+
+    # What opinions want
+
+    def _is_due(self, plan: Plan, ledger: Ledger) -> bool:
+        """Whether it is time for a look: something pressing is new, or somebody wanted to be asked now, or a while is over."""
+        state = plan.state
+        if _pressing(state, ledger) != self._pressing or state.now >= self._again:
+            return True
+        if _stirred(state) == self._stirred:
+            _wake(plan, self._again)
+            return False
+        if state.now < self._next_look:
+            _wake(plan, min(self._again, self._next_look))
+            return False
+        return True
+
+    def _as_opinions_want(self, plan: Plan, more: bool) -> Iterator[Decision]:
+        state, ledger = plan.state, plan.state.scaling
+        assert ledger is not None
+        self.looks += 1
+        look = Look(plan, self.settings, self._progress_at, more)
+        self._wants = _combined(look, self.opinions)
+        others_wake_at = plan.memory.get(WAKES_AT, inf)
+        plan.memory[WAKES_AT] = inf
+        for kind in list(ledger.kinds.values()):
+            yield from self._towards(look, kind, self._wants[kind.name])
+        self._again = min(plan.memory[WAKES_AT], look.wakes_at)
+        plan.memory[WAKES_AT] = min(self._again, others_wake_at)
+        self._next_look = state.now + LOOK_S
+        self._pressing = _pressing(state, ledger)
+        self._stirred = _stirred(state)
+
+    def _towards(self, look: Look, kind: Kind, want: Want) -> Iterator[Decision]:
+        """From what there is to what is wanted."""
+        state, ledger = look.state, look.ledger
+        lacking = want.count - look.have(kind.name)
+        for index in list(ledger.retiring) if lacking > 0 else ():
+            if lacking > 0 and ledger.kind_of.get(index) == kind.name:
+                lacking -= 1
+                yield ResumeNode(state.now, index, want.why)
+        if lacking > 0:
+            asks = iter((RequestNodes(state.now, kind.name, lacking, want.why),))
+            yield from held(asks, look.plan, self.settings, "opinions")
+        elif not self.scalers:
+            fewer = self._fewer(look, kind, look.have(kind.name) - want.least, want)
+            yield from held(fewer, look.plan, self.settings, "opinions", open_ended=look.open_ended)
+
+    def _fewer(self, look: Look, kind: Kind, surplus: int, want: Want) -> Iterator[Decision]:
+        """What is on its way first, the last that was asked for; then what idles longest, but not what is used soon."""
+        state, ledger = look.state, look.ledger
+        for request in reversed(list(ledger.open.values())):
+            if surplus > 0 and request.kind == kind.name:
+                before = request.coming
+                yield WithdrawRequest(state.now, request.number, min(surplus, before), f"not needed: {want.why}")
+                surplus -= before - request.coming
+        spare = indexes(look.spare & ledger.usable(state, kind.name)) if surplus > 0 else []
+        tail = not look.unstarted and not look.open_ended
+        soon = look.demand.soon if spare and look.unstarted else 0
+        for index in sorted(spare, key=lambda index: (ledger.idle_since(state, index), index)):
+            if surplus <= 0:
+                return
+            if soon >> index & 1:
+                continue
+            since = ledger.idle_since(state, index)
+            if not (tail or want.at_once) and state.now < since + self.settings.idle_s:
+                _wake(look.plan, since + self.settings.idle_s)
+                return  # those behind it have idled for less long
+            idles = f"it has had no work for {state.now - since:.3g} s"
+            yield ReleaseNode(state.now, index, "nothing is left that could begin" if tail else f"{idles}; {want.why}")
+            if index in ledger.released:
+                surplus -= 1
+
+    def _objections(self, state: State, ledger: Ledger) -> Callable[[str, int], bool]:
+        """Whether an opinion would keep a node of the kind that somebody else would let go."""
+
+        def objects(kind: str, _index: int) -> bool:
+            want = self._wants.get(kind)
+            there = ledger.usable(state, kind).bit_count() + ledger.coming(kind)
+            return want is not None and there <= want.least
+
+        return objects
+
+    def _least(self, plan: Plan, more: bool) -> Iterator[Decision]:
+        """Something is ready, nothing runs, and nothing is on its way."""
+        look = Look(plan, self.settings, self._progress_at, more)
+        for want in needed_at_least(look):
+            yield from self._towards(look, look.ledger.kinds[want.kind], want)
+
+
+def _pressing(state: State, ledger: Ledger) -> object:
+    """What calls for a look at once when it has changed: tasks, nodes, requests, wishes, and whether nothing is left to do."""
+    wishes = tuple((wish.kind, wish.count) for wish in ledger.wishes.values())
+    starves = bool(state.totals[Phase.READY]) and not state.running
+    unused = state.room.untouched & state.room.alive
+    done = not (state.totals[Phase.WAITING] or state.totals[Phase.READY])
+    return (
+        len(state.tasks),
+        state.feasibility_version,
+        tuple(ledger.kinds),
+        len(ledger.requests),
+        wishes,
+        starves,
+        unused if done else 0,
+    )
+
+
+def _stirred(state: State) -> object:
+    """What calls for a look after a while when it has changed."""
+    return (*state.totals, (state.room.untouched & state.room.alive).bit_count())
+
+
+def _combined(look: Look, opinions: dict[str, Opinion]) -> dict[str, Want]:
+    """For each kind the largest wish, and the most that anybody would keep."""
+    found: dict[str, Want] = {}
+    for opinion in opinions.values():
+        for want in opinion(look):
+            other = found.get(want.kind)
+            if want.kind in look.ledger.kinds:
+                found[want.kind] = want if other is None else _both(other, want)
+    for kind in look.kinds:
+        want = found.get(kind.name) or Want(kind.name, 0, "nobody wants it")
+        if want.count < kind.least:
+            why = f"at least {kind.least} of kind {kind.name} are to be there"
+            want = Want(kind.name, kind.least, why, max(kind.least, want.least), want.at_once)
+        found[kind.name] = want
+    return found
+
+
+def _both(one: Want, other: Want) -> Want:
+    more = one if one.count >= other.count else other
+    return Want(more.kind, more.count, more.why, max(one.least, other.least), one.at_once and other.at_once)
+
+
+def _wake(plan: Plan, at: float) -> None:
+    plan.memory[WAKES_AT] = min(plan.memory.get(WAKES_AT, inf), at)

@@ -1,0 +1,104 @@
+"""Which nodes are unused, and which of them are kept for somebody who waits for several?
+
+A node that somebody waits for is not idle, although nothing runs there: the nodes of a gang come one by one, and those that are
+there first wait for the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from cantle.core.partitions import key_of
+from cantle.model.resources import Needs, indexes, lowest_bits
+
+if TYPE_CHECKING:
+    from cantle.core.state import State
+
+
+def is_empty(state: State, index: int) -> bool:
+    """Whether nothing runs on the node, and no partition has anything of it."""
+    if state.running_on.get(index):
+        return False
+    return not any(partition.room.alive >> index & 1 for partition in state.partitions.living.values())
+
+
+def unused(state: State) -> int:
+    """The nodes, as bits, on which nothing runs, of which no partition has anything, and that may be used."""
+    return state.room.untouched & state.room.alive
+
+
+def needed_alone_on(state: State, index: int) -> tuple[Collection[int], int]:
+    """The tasks whose results are needed and live on this node alone, and how many bytes these are."""
+    keeping = getattr(state, "keeping", None)
+    return ((), 0) if keeping is None else keeping.alone_on(index)
+
+
+def earmarked(state: State, survivors_s: float, kept: int = 0) -> int:
+    """The unused nodes, as bits, that somebody waits for: who needs several at once, whoever fits there now, those in `kept`.
+
+    While nothing is on its way nobody keeps a node that has had no work for `survivors_s`.
+    """
+    ledger = state.scaling
+    rest = unused(state)
+    if ledger is None or not rest:
+        return 0
+    found = rest & kept
+    for needs, width, number in gangs(state):
+        able = rest & ~found & state.room.fitting(needs)
+        wanted = width * number
+        found |= lowest_bits(able, wanted) if able.bit_count() > wanted else able
+    for number in state.homes[""]:
+        queue = state.queues[number]
+        if queue.shape.needs.nodes == 1 and queue.head() is not None:  # it waits for a place near its inputs, say
+            able = rest & ~found & state.room.fitting(queue.shape.needs)
+            wanted = min(len(queue.heap), may_begin(state, queue.shape.study), able.bit_count())
+            found |= lowest_bits(able, wanted) if wanted else 0
+    for index in indexes(found) if not ledger.open else ():
+        if state.now - ledger.idle_since(state, index) >= survivors_s:
+            found ^= 1 << index
+    return found
+
+
+def gangs(state: State) -> list[tuple[Needs, int, int]]:
+    """Who waits for several nodes at once: what he needs of each, of how many, and how many such there are."""
+    found: list[tuple[Needs, int, int]] = []
+    for number in state.homes[""]:
+        queue = state.queues[number]
+        if queue.shape.needs.nodes > 1 and queue.head() is not None:
+            ready = min(len(queue.heap), may_begin(state, queue.shape.study))
+            if ready > 0:
+                found.append((queue.shape.needs, queue.shape.needs.nodes, ready))
+    found += partitions_wanted(state)
+    return found
+
+
+def may_begin(state: State, study: int) -> int:
+    """How many more tasks of the study the throttle lets begin now."""
+    throttle = state.studies[study].limits.throttle
+    return max(0, throttle - state.studies[study].in_progress) if throttle else 1 << 60
+
+
+def partitions_wanted(state: State) -> list[tuple[Needs, int, int]]:
+    """Partitions that are missing nodes: declared ones in which a task is ready, and those that gather."""
+    if not (state.partitions.living or any(study.added.partitions or study.added.slicing for study in state.studies)):
+        return []
+    from cantle.core.carving import is_wanted, needs_of
+
+    found: list[tuple[Needs, int, int]] = []
+    for partition in state.partitions.living.values():
+        missing = partition.width - len(partition.nodes())
+        if partition.element is None and not partition.over and not partition.closing and missing > 0:
+            found.append((needs_of(partition.wish), missing, 1))
+    for number, study in enumerate(state.studies):
+        for wish in () if study.over else study.added.partitions:
+            key = (number, wish.name)
+            of = state.partitions
+            if wish.elements or key in of.by_name or key in of.withheld or key_of(state, number, wish.name) != key:
+                continue
+            if is_wanted(state, key, ready=True):
+                found.append((needs_of(wish), wish.width, 1))
+    for number, queue in enumerate(state.queues):
+        if state.is_sliced(queue.shape) and queue.head() is not None and number not in state.homes[""]:
+            found.append((queue.shape.needs, queue.shape.needs.nodes, 1))
+    return found

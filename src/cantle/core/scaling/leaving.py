@@ -1,0 +1,125 @@
+"""Which nodes that are to go may go now, what is moved before, and who is told that a node is unused?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf
+
+from cantle.core.forecast import expected_end, expected_s
+from cantle.core.phases import ACTIVE, FINAL
+from cantle.core.plan import Plan
+from cantle.core.scaling.idle import earmarked, is_empty, needed_alone_on, unused
+from cantle.core.scaling.ledger import Ledger
+from cantle.core.scaling.seam import WAKES_AT
+from cantle.core.scaling.settings import Scaling
+from cantle.core.state import State
+from cantle.model.records import Decision, MoveResults, NoticeIdle, ReleaseNode
+from cantle.model.resources import count, indexes
+
+MOVES_MIB_PER_S = 100.0
+"""So fast results are taken to move,"""
+MOVE_STARTS_S = 1.0
+"""and so long each move to take at least."""
+MOST_MOVES = 3
+"""So often it is tried to move what a node holds."""
+
+
+def let_go(plan: Plan, settings: Scaling) -> Iterator[Decision]:
+    """Give back nodes that retire, once they are empty and hold nothing that is needed; and drained ones after a while."""
+    state, ledger = plan.state, plan.state.scaling
+    assert ledger is not None
+    for index in list(ledger.retiring):
+        if not is_empty(state, index):
+            continue
+        tasks, size = needed_alone_on(state, index)
+        if not tasks:
+            yield ReleaseNode(state.now, index, "it is empty, and nothing that is needed lives there alone")
+        else:
+            yield from _move(plan, index, list(tasks), size)
+    for index, why in list(state.drained.items()):
+        if index in ledger.retiring or index in ledger.released or not _may_be_given_back(state, ledger, index):
+            continue
+        at = ledger.idle_since(state, index) + settings.idle_s
+        if at > state.now:
+            _wake(plan, at)
+        else:
+            yield ReleaseNode(state.now, index, f"nothing may begin on it: {why}")
+
+
+def _may_be_given_back(state: State, ledger: Ledger, index: int) -> bool:
+    """Whether a node that is drained for another reason is of no use where it is."""
+    kind = ledger.kinds.get(ledger.kind_of.get(index, ""))
+    if kind is None or not kind.removes or index in ledger.unreleasable or not state.room.alive >> index & 1:
+        return False
+    if state.trouble is not None and index in state.trouble.suspects:
+        return False
+    return is_empty(state, index) and not needed_alone_on(state, index)[0]
+
+
+def _move(plan: Plan, index: int, tasks: list[int], size: int) -> Iterator[Decision]:
+    """Move the results that live there alone, unless those who need them are done before that."""
+    state = plan.state
+    moved = plan.memory.get(("moved", index), (0, ()))
+    if moved[1] == tuple(tasks) and moved[0] % 2:
+        return  # under way
+    move_s = MOVE_STARTS_S + size / (1 << 20) / MOVES_MIB_PER_S
+    if _needed_for_s(state, tasks) <= move_s:
+        _wake(plan, state.now + move_s)
+        return
+    to = _where_to(state, index)
+    tries = plan.memory.get(("moves", index), 0)
+    if to < 0 or tries >= MOST_MOVES:
+        return  # it waits until they are not needed any more
+    plan.memory["moves", index] = tries + 1
+    plan.memory["moved", index] = (1, tuple(tasks))
+    yield MoveResults(
+        state.now,
+        tasks,
+        index,
+        to,
+        f"{count(len(tasks), 'result')} that live there alone are needed, and the node shall go",
+    )
+
+
+def _needed_for_s(state: State, tasks: list[int]) -> float:
+    """For how long the results are needed yet, seconds, as far as anybody can tell; infinite otherwise."""
+    longest = 0.0
+    for task in tasks:
+        users = [child for child in state.children[task] or () if state.phases[child] not in FINAL]
+        if not users:
+            return inf  # somebody outside the run wants it
+        for child in users:
+            if state.phases[child] not in ACTIVE:
+                return inf
+            end = expected_end(state.now, state.launched_at[child], expected_s(state, child))
+            longest = max(longest, end - state.now)
+    return longest
+
+
+def _where_to(state: State, index: int) -> int:
+    """The node that stays longest, as far as anybody knows, with the most that runs; -1 when there is none."""
+    ledger = state.scaling
+    leaving = (ledger.leaving() if ledger is not None else 0) | 1 << index
+    for drained in state.drained:
+        leaving |= 1 << drained
+    ends = {} if state.lifetimes is None else state.lifetimes.ends
+    stay = indexes(state.room.alive & ~leaving)
+    return max(stay, key=lambda n: (ends.get(n, inf), len(state.running_on.get(n, ())), -n), default=-1)
+
+
+def notices(plan: Plan, settings: Scaling) -> Iterator[Decision]:
+    """Tell of nodes that have been unused for a while, each once as long as it stays unused."""
+    state, ledger = plan.state, plan.state.scaling
+    assert ledger is not None
+    for index in indexes(unused(state) & ~earmarked(state, settings.survivors_s)):
+        since = ledger.idle_since(state, index)
+        if ledger.is_noticed(state, index) or needed_alone_on(state, index)[0]:
+            continue
+        if state.now >= since + settings.notice_s:
+            yield NoticeIdle(state.now, index, f"it has had no work for {state.now - since:.3g} s")
+        else:
+            _wake(plan, since + settings.notice_s)
+
+
+def _wake(plan: Plan, at: float) -> None:
+    plan.memory[WAKES_AT] = min(plan.memory.get(WAKES_AT, inf), at)

@@ -1,0 +1,86 @@
+"""Which policies are meant by their names, and what is said when there is none of that name?
+
+`demand`, `fixed:8` or `fixed:cpu=8,gpu=2`, `no-progress:60s`, `eta:10min`, `no-nodes`, `finish-by:2h`, `cheapest`.
+What somebody wishes for (`NodesWished`) always counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from cantle.core.scaling import policies
+from cantle.core.scaling.frame import Frame
+from cantle.core.scaling.look import Opinion
+from cantle.core.scaling.seam import Scaler
+from cantle.core.scaling.settings import Scaling
+from cantle.errors import RequestError
+
+_UNITS = {"": 1.0, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_WITHOUT: dict[str, Opinion] = {
+    "demand": policies.demand,
+    "no-nodes": policies.no_nodes,
+    "cheapest": policies.cheapest,
+}
+_WITH_TIME: dict[str, Callable[[float], Opinion]] = {
+    "no-progress": policies.no_progress,
+    "eta": policies.eta_beyond,
+    "finish-by": policies.finish_by,
+}
+NAMES = (*_WITHOUT, *_WITH_TIME, "fixed")
+"""The policies that are built in."""
+
+DEFAULT = ("demand",)
+"""Who is asked where nobody is named."""
+
+
+def scaler_of(
+    settings: Scaling, open_ended: Callable[[], bool] = lambda: False, others: Mapping[str, Scaler] | None = None
+) -> Frame:
+    """The scaler for these settings. `others`: those that are not built in, by the name by which the settings call them.
+
+    Raises RequestError for a name that nobody bears, and for an argument that makes no sense.
+    """
+    opinions: dict[str, Opinion] = {}
+    scalers: dict[str, Scaler] = {}
+    for text in settings.policies or DEFAULT:
+        if others is not None and text in others:
+            scalers[text] = others[text]
+        else:
+            opinions[text] = opinion_of(text)
+    opinions["wishes"] = policies.wishes
+    return Frame(settings, opinions, scalers, open_ended)
+
+
+def opinion_of(text: str) -> Opinion:
+    """The built-in policy that is meant, as in `eta:10min`. Raises RequestError."""
+    name, colon, argument = text.partition(":")
+    if name in _WITHOUT:
+        if colon:
+            raise RequestError(f"scaling policy {text}: {name} takes no argument")
+        return _WITHOUT[name]
+    if name in _WITH_TIME:
+        return _WITH_TIME[name](seconds(argument, text))
+    if name == "fixed":
+        return policies.fixed(_counts(argument, text))
+    raise RequestError(f"there is no scaling policy {name!r}; there are {', '.join(NAMES)}")
+
+
+def seconds(argument: str, text: str) -> float:
+    """`90`, `90s`, `1.5 h` as seconds. Raises RequestError."""
+    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*)\s*", argument)
+    if found is None or found[2] not in _UNITS:
+        raise RequestError(f"scaling policy {text}: {argument!r} is no duration; write it like 90s, 10min or 2h")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def _counts(argument: str, text: str) -> dict[str, int]:
+    counts = {}
+    for part in argument.split(","):
+        kind, equals, number = part.rpartition("=")
+        if not number.strip().isdecimal() or (equals and not kind.strip()):
+            raise RequestError(
+                f"scaling policy {text}: {part!r} is no number of nodes; write it like fixed:8 or fixed:cpu=8,gpu=2"
+            )
+        counts[kind.strip()] = int(number)
+    return counts

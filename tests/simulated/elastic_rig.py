@@ -1,0 +1,143 @@
+"""A run in simulation on nodes that come and go, and what is asked of it afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from tests.builders import NO_LIMITS, CheckedState, Job, study_records
+
+from cantle.core.decide import Decider
+from cantle.core.phases import Phase
+from cantle.core.scaling.seam import Scaler
+from cantle.core.scaling.settings import Scaling
+from cantle.model.kinds import Kind
+from cantle.model.records import (
+    AnyRecord,
+    Event,
+    KindsDeclared,
+    Launch,
+    NodeLost,
+    NodesJoined,
+    NoticeIdle,
+    Refuse,
+    ReleaseNode,
+    RequestNodes,
+    WithdrawRequest,
+)
+from cantle.model.resources import Node
+from cantle.model.study import Limits, PartitionWish
+from cantle.runtime.loop import run
+from cantle.runtime.simulated import Fate, SimulatedWorld
+from cantle.runtime.simulated_provider import SimulatedProvider
+
+QUICK = Scaling(("demand",), idle_s=1.0, notice_s=1.0, cool_down_s=0.0)
+"""What gives back soonest, so that whatever is given back too soon shows."""
+
+
+class Elastic:
+    """What happened in a run."""
+
+    def __init__(self, state: CheckedState, decider: Decider) -> None:
+        self.state = state
+        self.decider = decider
+        self.records = state.records
+
+    def all_of(self, kind: type[Any]) -> list[Any]:
+        """All records of that type, in order."""
+        return [record for record in self.records if type(record) is kind]
+
+    @property
+    def adds(self) -> dict[str, int]:
+        """How many nodes were asked for, by kind."""
+        found: dict[str, int] = {}
+        for record in self.all_of(RequestNodes):
+            found[record.kind] = found.get(record.kind, 0) + record.count
+        return found
+
+    @property
+    def removals(self) -> list[float]:
+        """When nodes were given back, or not wanted any more before they came."""
+        return [record.time for record in self.records if type(record) in (ReleaseNode, WithdrawRequest)]
+
+    @property
+    def done(self) -> int:
+        """How many tasks are done."""
+        return self.state.totals[Phase.DONE]
+
+    @property
+    def refusals(self) -> list[str]:
+        """Why tasks were refused."""
+        return [record.why for record in self.all_of(Refuse)]
+
+    def launched_at(self, name: str) -> list[float]:
+        """When the attempts of the task were launched."""
+        return [record.time for record in self.all_of(Launch) if self.state.tasks[record.task].name == name]
+
+    def there(self) -> list[tuple[float, int]]:
+        """How many nodes were there, each time that changed."""
+        n, found = 0, []
+        for record in self.records:
+            if type(record) is NodesJoined:
+                n += len(record.nodes)
+            elif type(record) is NodeLost:
+                n -= 1
+            else:
+                continue
+            found.append((record.time, n))
+        return found
+
+    def there_at(self, time: float) -> int:
+        """How many nodes were there at that time."""
+        return next((n for at, n in reversed(self.there()) if at <= time), 0)
+
+    @property
+    def peak(self) -> int:
+        """The most nodes that were there at once."""
+        return max((n for _, n in self.there()), default=0)
+
+
+def elastic(
+    jobs: Sequence[Job],
+    kinds: Iterable[Kind],
+    seconds: Callable[[str], float] | float,
+    *,
+    there: Sequence[Node] = (),
+    scaling: Scaling = QUICK,
+    provider: SimulatedProvider | None = None,
+    scaler: Scaler | None = None,
+    events: Iterable[Event] = (),
+    losses: Iterable[tuple[float, int]] = (),
+    limits: Limits = NO_LIMITS,
+    partitions: tuple[PartitionWish, ...] = (),
+    seed: int = 0,
+) -> Elastic:
+    """Run the jobs. `seconds`: how long each takes, by name; where it is given and a job has no estimate, nobody knows it."""
+    state = CheckedState()
+    for record in study_records(jobs, limits, partitions=partitions):
+        state.apply(record)
+
+    def fate(task: int, _attempt: int) -> Fate:
+        return Fate(seconds(jobs[task].name) if callable(seconds) else seconds)
+
+    groups = [(0.0, list(there))] if there else []
+    world = SimulatedWorld(state, groups, fate, provider=provider, losses=losses, seed=seed)
+    world.put(KindsDeclared(0.0, list(kinds)))
+    for event in events:
+        world.put(event)
+    decider = Decider()
+    decider.scaling = scaling
+    decider.scaler = scaler
+    run(state, world, _Nothing(), decider)
+    return Elastic(state, decider)
+
+
+class _Nothing:
+    def write(self, record: AnyRecord) -> None:
+        """The state keeps it."""
+
+    def flush(self) -> None:
+        """Nothing to do."""
+
+
+__all__ = ["QUICK", "Elastic", "NoticeIdle", "elastic"]

@@ -1,0 +1,142 @@
+"""What went wrong with the scalers of others does not go wrong here: cases O01 to O09, by their numbers."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+from tests.builders import Job, job, node
+from tests.simulated.elastic_rig import QUICK, elastic
+
+from cantle.core.scaling.settings import Scaling
+from cantle.model.kinds import Kind
+from cantle.model.records import DrainNode, NodeDrainAsked, ReleaseNode, RequestNodes
+from cantle.model.resources import Node
+from cantle.model.study import Limits
+from cantle.runtime.simulated_provider import SimulatedProvider
+
+
+def chain(n: int, estimate_s: float = 0.0) -> list[Job]:
+    return [job(f"t{i}", f"t{i - 1}" if i else "", estimate_s=estimate_s) for i in range(n)]
+
+
+def test_o01_no_node_is_asked_for_what_those_that_are_there_can_hold() -> None:
+    jobs = [job(f"t{i}", estimate_s=1.0) for i in range(4)]
+    found = elastic(jobs, [Kind("cpu", 4)], 1.0, there=[node("n0", 4)])
+    assert not found.adds and found.done == 4
+
+
+def test_o02_a_chain_asks_for_exactly_one_node_and_keeps_it() -> None:
+    jobs = chain(10, estimate_s=2.0)
+    found = elastic(jobs, [Kind("cpu", 4, most=10, starts_in_s=1.0)], 2.0)
+    assert (found.adds, found.peak, found.done) == ({"cpu": 1}, 1, 10) and not found.removals[:-1]
+
+
+def test_o02_also_where_nobody_knows_how_long_tasks_take() -> None:
+    found = elastic(chain(10), [Kind("cpu", 4, most=10, starts_in_s=1.0)], 2.0)
+    assert (found.adds, found.peak, found.done) == ({"cpu": 1}, 1, 10)
+
+
+def test_o03_a_kind_that_cannot_help_is_never_asked() -> None:
+    jobs = [job(f"t{i}", cores=4) for i in range(3)]
+    found = elastic(jobs, [Kind("small", 1), Kind("big", 4)], 5.0)
+    assert found.adds == {"big": 3} and found.done == 3
+
+
+def test_o03_where_no_kind_can_help_it_is_said_once_for_each_task_and_nobody_is_asked() -> None:
+    found = elastic([job("t", cores=4)], [Kind("small", 1)], 5.0, there=[node("n0", 1)])
+    assert not found.adds and len(found.refusals) == 1 and "needs 4 cores" in found.refusals[0]
+
+
+def test_o04_nodes_that_end_before_the_walltime_are_not_asked_for() -> None:
+    found = elastic([job("t", walltime_s=60.0)], [Kind("brief", 4, lasts_s=10.0)], 5.0)
+    assert not found.adds and "60 s" in found.refusals[0] and "lasts 10 s" in found.refusals[0]
+
+
+def test_o05_nodes_that_start_or_have_just_come_are_not_idle() -> None:
+    jobs = [job(f"t{i}") for i in range(6)]
+    found = elastic(jobs, [Kind("cpu", 1, most=3, starts_in_s=3.0)], 5.0)
+    assert found.adds == {"cpu": 3} and found.done == 6
+    assert not [time for time in found.removals if time < 13.0]
+
+
+def test_o06_in_the_tail_all_idle_nodes_leave_at_once() -> None:
+    jobs = [job(f"t{i}") for i in range(7)] + [job("long")]
+    slow = replace(QUICK, idle_s=1000.0, cool_down_s=1000.0)
+    kinds = [Kind("cpu", 1, most=8)]
+    found = elastic(jobs, kinds, lambda name: 15.0 if name == "long" else 1.0, scaling=slow)
+    assert found.peak == 8 and found.there_at(1.5) == 1 and found.state.now == 15.0
+    assert len([time for time in found.removals if time == 1.0]) == 7
+
+
+def test_o07_a_node_that_a_gang_waits_for_is_not_idle() -> None:
+    kinds = [Kind("cpu", 1, most=2, starts_in_s=4.0)]
+    found = elastic([job("gang", nodes=2)], kinds, 5.0, there=[Node("n0", 1, kind="cpu")])
+    assert found.adds == {"cpu": 1} and found.launched_at("gang") == [4.0]
+    assert not [time for time in found.removals if time < 9.0]
+
+
+def test_o07_survivors_are_not_kept_for_ever() -> None:
+    provider = SimulatedProvider(refuses=lambda _kind, _request, count: count)
+    there = [Node("n0", 4, kind="cpu"), Node("n1", 1)]
+    jobs = [job("gang", cores=4, nodes=2), job("long"), job("then", "long")]
+    found = elastic(jobs, [Kind("cpu", 4)], 1000.0, there=there, provider=provider)
+    assert found.removals == [151.0] and "2 nodes" in found.refusals[0]
+
+
+def test_o08_for_a_gang_that_lost_a_node_only_that_one_is_asked_for() -> None:
+    kinds = [Kind("cpu", 1, most=4, starts_in_s=6.0)]
+    there = [Node(f"n{i}", 1, kind="cpu") for i in range(3)]
+    found = elastic([job("gang", nodes=3, retries=1)], kinds, 10.0, there=there, losses=[(3.0, 1)])
+    assert found.adds == {"cpu": 1} and found.launched_at("gang") == [0.0, 9.0] and found.done == 1
+
+
+def test_o09_what_needs_named_things_finds_them_on_all_nodes_and_none_goes_meanwhile() -> None:
+    there = [Node(f"n{i}", 1, named=(("x", 1),), kind="cpu") for i in range(4)]
+    jobs = [job(f"t{i}", named=(("x", 1),)) for i in range(4)] + [job("last", "t0", named=(("x", 1),))]
+    found = elastic(jobs, [Kind("cpu", 1, named=(("x", 1),), most=4)], 3.0, there=there)
+    assert not found.adds and found.state.now == 6.0 and min(found.removals) >= 3.0
+
+
+def test_work_that_will_be_ready_before_a_node_could_serve_it_asks_for_it_now() -> None:
+    jobs = [job("first", estimate_s=100.0)] + [job(f"t{i}", "first", estimate_s=300.0) for i in range(4)]
+    kinds = [Kind("cpu", 1, starts_in_s=60.0)]
+    found = elastic(jobs, kinds, lambda name: 100.0 if name == "first" else 300.0)
+    joined = [time for time, _ in found.there()[:4]]
+    assert joined[0] == 60.0 and found.launched_at("t3")[0] <= 163.0  # it waits for a place near its inputs
+
+
+def test_what_is_over_before_a_node_could_come_asks_for_none() -> None:
+    jobs = [job(f"t{i}", estimate_s=1.0) for i in range(50)]
+    found = elastic(jobs, [Kind("cpu", 1, starts_in_s=60.0)], 1.0, there=[node("n0", 1)])
+    assert not found.adds and found.done == 50
+
+
+def test_gpu_tasks_find_a_gpu_kind_and_cpu_tasks_never_ask_for_one() -> None:
+    """D4."""
+    kinds = [Kind("gpu", 8, gpus=4, most=2), Kind("cpu", 2, most=2)]
+    jobs = [job(f"c{i}", cores=2) for i in range(8)] + [job(f"g{i}", gpus=2) for i in range(4)]
+    found = elastic(jobs, kinds, 10.0)
+    assert found.adds == {"cpu": 2, "gpu": 2} and found.done == 12
+
+
+def test_a_throttle_bounds_what_is_asked_for() -> None:
+
+    found = elastic([job(f"t{i}") for i in range(20)], [Kind("cpu", 1)], 5.0, limits=Limits(throttle=3))
+    assert found.adds == {"cpu": 3} and found.done == 20
+
+
+def test_nodes_that_are_drained_by_somebody_are_replaced_and_given_back_when_they_are_empty() -> None:
+
+    jobs = [job(f"t{i}") for i in range(4)]
+    there = [Node("n0", 1, kind="cpu")]
+    events = [NodeDrainAsked(5.0, "n0", "me")]
+    found = elastic(jobs, [Kind("cpu", 1, most=2)], 10.0, there=there, events=events)
+    assert found.all_of(ReleaseNode)[0].node == 0 and found.done == 4
+    assert not found.all_of(DrainNode)
+
+
+def test_what_a_provider_refuses_is_asked_for_again_each_time_later_until_it_is_hopeless() -> None:
+    provider = SimulatedProvider(refuses=lambda _kind, _request, count: count)
+    found = elastic([job("t")], [Kind("cpu", 1)], 5.0, scaling=Scaling(("demand",), retry_s=10.0), provider=provider)
+    times = [record.time for record in found.all_of(RequestNodes)]
+    assert times == [0.0, 10.0, 30.0, 70.0, 150.0]
+    assert "5 requests for nodes of kind cpu brought none: the simulation refuses it" in found.refusals[0]
