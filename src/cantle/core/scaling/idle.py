@@ -30,8 +30,7 @@ def unused(state: State) -> int:
 
 def needed_alone_on(state: State, index: int) -> tuple[Collection[int], int]:
     """The tasks whose results are needed and live on this node alone, and how many bytes these are."""
-    keeping = getattr(state, "keeping", None)
-    return ((), 0) if keeping is None else keeping.alone_on(index)
+    return ((), 0) if state.keeping is None else state.keeping.alone_on(index)
 
 
 def earmarked(state: State, survivors_s: float, kept: int = 0) -> int:

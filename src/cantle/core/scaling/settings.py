@@ -9,7 +9,8 @@ class Scaling(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a run grows and shrinks. All times are seconds.
 
     `policies`, `demand` where none is named, say who is asked how many nodes of which kind there should be, each as
-    `NAME` or `NAME:ARGUMENT`; see `naming.py` for those that are built in. Several together: there are as many nodes as the one who wants most asks for.
+    `NAME` or `NAME:ARGUMENT`; see `naming.py` for those that are built in. Several together: there are as many nodes as the
+    one who wants most asks for.
 
     What every policy is held to, besides the bounds of each kind (`least`, `most`, `stays_s`, `block`):
     `idle_s`: a node that has had no work for so long, and is not wanted, is given back; `notice_s`: after so long it is told
