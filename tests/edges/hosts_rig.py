@@ -38,6 +38,7 @@ END
   hung*) echo "Connection timed out during banner exchange" >&2
          echo "Connection to 10.0.0.7 port 22 timed out" >&2; exit 255 ;;
   chatty*) head -c 300000 /dev/zero | tr '\\0' x; head -c 300000 /dev/zero | tr '\\0' y >&2; printf 'no end of line' ;;
+  far*) cd "$RIG" && setsid env -i HOME="$RIG/home" PATH=/usr/bin:/bin RIG="$RIG" /bin/sh -c "$*"; exit $? ;;
   slow*) echo + >> "$RIG/slow.log"; sleep 0.3; echo - >> "$RIG/slow.log" ;;
   silent*) exec sleep 60 ;;
   gone*) if [ -e "$RIG/$host.up" ]; then echo "ssh: connect to host $host port 22: No route to host" >&2; exit 255; fi

@@ -240,6 +240,38 @@ def test_a_set_up_command_that_hangs_is_told(rig):
         assert "the set-up command `sleep 60` was not through within 0.4 s" in it.why()
 
 
+def alive(pid: int) -> bool:
+    """Whether it runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("more", [{}, {"environment": "login"}], ids=["plain", "login"])
+def test_a_set_up_command_that_runs_when_the_run_ends_is_ended_on_its_host(rig, more):
+    there = rig.folder
+    setup = (f"echo $$ >{there}/shell", f"sleep 300 & echo $! >{there}/new; mv {there}/new {there}/asleep; wait")
+    with Started(rig, host("far", setup=setup, **more)):
+        until(lambda: rig.exists("asleep"))
+        pids = [int(rig.text(name)) for name in ("shell", "asleep")]
+        assert all(alive(pid) for pid in pids)
+        time.sleep(1.5)  # the watcher has looked around
+        assert all(alive(pid) for pid in pids)
+    until(lambda: not any(alive(pid) for pid in pids), 10)
+
+
+def test_nobody_watches_any_more_when_the_runner_begins(rig):
+    with Started(rig, host("far", setup=("echo $$ >$RIG/shell",))) as it:
+        it.has_joined("far")
+        shell = int(rig.text("shell"))  # it has become the runner
+        children = Path(f"/proc/{shell}/task/{shell}/children")
+        until(
+            lambda: [Path(f"/proc/{pid}/comm").read_text() for pid in children.read_text().split()] in ([], ["cat\n"])
+        )
+    until(lambda: rig.exists("far.over"))
+
+
 def test_a_host_without_modules_is_told(rig, monkeypatch):
     with Started(rig, host("one", modules=("gcc/13",))) as it:
         assert "one: there is no `module` command there" in it.why()

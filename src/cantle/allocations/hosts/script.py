@@ -21,6 +21,22 @@ MARK = "@cantle "
 before, perhaps without an end of its line, does not matter."""
 NEXT, STEP, READY = "next", "step", "ready"
 
+_WATCHER = [
+    b"cantle_watcher=",
+    b"if [ -r /proc/$$/stat ]; then",
+    b"{ trap 'kill $cantle_nap; exit 0' TERM",
+    b"while read -r cantle_a cantle_b cantle_c cantle_parent cantle_rest </proc/$$/stat; do",
+    b'[ "$cantle_parent" = "$PPID" ] || kill -KILL 0',
+    b"sleep 1 & cantle_nap=$!; wait $cantle_nap",
+    b"done; } </dev/null >/dev/null 2>&1 &",
+    b"cantle_watcher=$!",
+    b"fi",
+]
+"""While the set-up goes on nobody reads the standard input, so its end ends nothing. But when the connection goes, so does the
+process that serves it there, the shell's parent: then the shell's group is ended, with the command that it waits for."""
+_NO_WATCHER = b'[ -z "$cantle_watcher" ] || { kill "$cantle_watcher"; wait "$cantle_watcher"; } 2>/dev/null'
+"""From now on the runner hears the end of its standard input."""
+
 MOST_BYTES = 64 << 20
 """So much may be copied to a host before its runner begins; it goes to each of them anew."""
 
@@ -36,6 +52,7 @@ def script_for(
     body = [
         b"cantle_tell() { printf '\\n%s%%s\\n' \"$*\"; }" % MARK.encode(),
         b"cantle_main() {",
+        *_WATCHER,
         b"cantle_tell %s" % NEXT.encode(),
     ]
     if host.directory:
@@ -45,7 +62,7 @@ def script_for(
         body.append(b"head -c %d | tar -xf - || exit 96" % len(files))
     body += set_up(host, environ, python)
     words = b" ".join([*map(quoted, host.container), b'"$cantle_python"', *map(quoted, command[1:])])
-    body += [b"cantle_tell %s" % READY.encode(), b"exec %s" % words, b"}"]
+    body += [_NO_WATCHER, b"cantle_tell %s" % READY.encode(), b"exec %s" % words, b"}"]
     script = b"\n".join(body) + b"\ncantle_main; exit 1\n"
     return [_chosen_shell(host), script] if host.shapes_environment else [script]
 

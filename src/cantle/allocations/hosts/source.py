@@ -231,7 +231,8 @@ class HostsSource:
     def _end_all(self, sessions: list[Session]) -> None:
         """Close all life lines; a session whose runner has not ended after a while is left to its own bounds."""
         for session in sessions:
-            if session.phase == "connecting":  # nothing runs there yet, and its host may never answer
+            # No runner is there yet that would heed its life line, the host may never answer, a command may take for ever.
+            if session.phase in ("connecting", "setting up"):
                 session.kill()
             session.hang_up()
         until = monotonic() + _CLOSE_S
