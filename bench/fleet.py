@@ -3,8 +3,8 @@
 Against the same four as logical nodes of the local engine, and against plain Dask that runs the same by subprocess; rates are
 taken from when all four are there. A runner that is started by hand, until its first task has run, against a bare
 `dask worker`, until its scheduler knows it. With the full length also 200 runners that join, work and leave.
-Keys: rate_vs_local, rate_vs_dask, join_vs_dask_worker, cpu_vs_local (the conductor's CPU time per task), runners_200 (how many
-of them worked).
+Keys: rate_vs_local, rate_vs_dask (four workers), rate_vs_dask_of_two, join_vs_dask_worker, cpu_vs_local (the conductor's
+CPU time per task), runners_200 (how many of them worked).
 """
 
 from __future__ import annotations
@@ -17,13 +17,18 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from measure import CANTLE, arguments, conclude, scratch, seconds, table
+from measure import CANTLE, arguments, conclude, median_ratio, scratch, seconds, table
 
 from cantle.model.records import Launch, NodesJoined, TaskEnded, TaskStarted
 from cantle.store.journal import read
 
 TASKS = 5000
 NODES = 4
+FEWER = 2
+"""Workers of the other Dask: one for each core of a machine of two."""
+ON_THE_WAY = 32
+"""So many of the two hundred are started at a time; over ssh it would be 64, each on a machine of its own."""
+GIVEN_UP_S = 300.0
 LETTER = ".cantle/fleet/letter"
 LOOP = str(Path(__file__).parent / "spawn_loop.py")
 OTHERS = (
@@ -127,15 +132,15 @@ def fleet(out: str) -> Run:
     return run
 
 
-def dask_rate(tasks: int) -> float:
-    """Plain Dask, four workers of one thread each, the same command by subprocess."""
+def dask_rate(tasks: int, workers: int) -> float:
+    """Plain Dask, workers of one thread each in processes of their own, the same command by subprocess, without TLS."""
     program = f"""
 import subprocess, time
 from distributed import Client, LocalCluster, wait
 def true(i):
     return subprocess.run(["/bin/true"]).returncode
 if __name__ == "__main__":
-    with LocalCluster(n_workers={NODES}, threads_per_worker=1, dashboard_address=None, processes=True) as cluster:
+    with LocalCluster(n_workers={workers}, threads_per_worker=1, dashboard_address=None, processes=True) as cluster:
         with Client(cluster) as client:
             client.gather(client.map(true, range(-8, 0), pure=False))
             start = time.perf_counter()
@@ -215,12 +220,26 @@ def dask_join_seconds(room: str) -> float:
 
 def many(out: str, runners: int) -> tuple[int, float, float, float]:
     """So many runners: how many worked, seconds until all were there, the conductor's CPU seconds and its peak MiB."""
-    process = start_fleet(out, 3 * runners, "sleep 30")  # long enough for the last one that joins to find work
+    gate = f"{out}.gate"
+    os.mkfifo(gate)
+    process = start_fleet(out, runners, f"cat {gate}")  # each waits until all have begun: so each runner has one
     begun = time.time()
-    started = [start_runner(out, f"r{n}") for n in range(runners)]
+    started: list[subprocess.Popen[bytes]] = []
     peak = 0.0
     used = 0.0
+    there = 0
+    opened = False
     while process.poll() is None:
+        if not opened:
+            there = sum(
+                len(each.nodes) for each in read(f"{out}/.cantle/journal.jsonl") if isinstance(each, NodesJoined)
+            )
+            while len(started) < min(runners, there + ON_THE_WAY):
+                started.append(start_runner(out, f"r{len(started)}"))
+            if there == runners or time.time() > begun + GIVEN_UP_S:
+                opened = True
+                with open(gate, "wb"):
+                    time.sleep(1.0)  # the last one opens its side
         used = cpu_seconds(process.pid) or used
         try:
             status = Path(f"/proc/{process.pid}/status").read_text()
@@ -230,6 +249,7 @@ def many(out: str, runners: int) -> tuple[int, float, float, float]:
         time.sleep(0.2)
     for runner in started:
         runner.wait(60)
+    Path(gate).unlink()
     worked = set()
     joined = []
     for record in read(f"{out}/.cantle/journal.jsonl"):
@@ -245,13 +265,18 @@ def main() -> None:
     rounds = asked.rounds or (1 if asked.quick else 3)
     with scratch() as room:
         os.environ["BENCH_ROOM"] = str(room)
-        runs = [(local(f"{room}/local-{n}"), fleet(f"{room}/fleet-{n}")) for n in range(rounds)]
-        dask = [dask_rate(1000 if asked.quick else TASKS) for _ in range(rounds)]
+        runs = []
+        dask: dict[int, list[float]] = {NODES: [], FEWER: []}
+        for n in range(rounds):  # alternated, so that a drift of the machine meets all of them
+            runs.append((local(f"{room}/local-{n}"), fleet(f"{room}/fleet-{n}")))
+            for workers, rates in dask.items():
+                rates.append(dask_rate(1000 if asked.quick else TASKS, workers))
         joins = [(join_seconds(f"{room}/join-{n}"), dask_join_seconds(str(room))) for n in range(rounds + 2)]
         crowd = None if asked.quick else many(f"{room}/many", 200)
     rate = statistics.median(f.rate / h.rate for h, f in runs)
     cpu = statistics.median(f.cpu_s / h.cpu_s for h, f in runs)
-    against_dask = statistics.median(f.rate for _, f in runs) / statistics.median(dask)
+    rates = [f.rate for _, f in runs]
+    against_dask, against_fewer = (median_ratio(rates, dask[workers]) for workers in (NODES, FEWER))
     join = statistics.median(ours / theirs for ours, theirs in joins)
     table(
         ["", "tasks/s", "conductor's CPU, us/task", "from start to work, s"],
@@ -268,7 +293,13 @@ def main() -> None:
                 1e6 * statistics.median(f.cpu_s for _, f in runs),
                 statistics.median(ours for ours, _ in joins),
             ],
-            ["Dask and subprocess", statistics.median(dask), "", statistics.median(theirs for _, theirs in joins)],
+            [
+                "Dask and subprocess",
+                statistics.median(dask[NODES]),
+                "",
+                statistics.median(theirs for _, theirs in joins),
+            ],
+            [f"the same with {FEWER} workers", statistics.median(dask[FEWER]), "", ""],
         ],
     )
     loop_s = statistics.median(seconds([sys.executable, LOOP, str(TASKS), "2", "/bin/true"]) for _ in range(rounds))
@@ -277,6 +308,7 @@ def main() -> None:
     figures: dict[str, float] = {
         "rate_vs_local": rate,
         "rate_vs_dask": against_dask,
+        "rate_vs_dask_of_two": against_fewer,
         "join_vs_dask_worker": join,
         "cpu_vs_local": cpu,
     }

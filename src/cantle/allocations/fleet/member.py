@@ -49,6 +49,8 @@ T = TypeVar("T")
 
 DONE, UNREACHABLE, REFUSED_US, LOST, BROKEN = 0, 3, 4, 5, 6
 """How it ended: the run is over; no address led to the conductor; it did not take us; it was lost; our runner is gone."""
+_REACH = 3
+"""Nothing runs here yet: a conductor to which hundreds come at once may take so many times as long to answer."""
 _WELCOME_S = 60.0
 _LEAVE_S = 5.0
 _WORD_S = 1.0
@@ -113,7 +115,7 @@ class Member:
             )
         if self._lifeline:
             loop.add_reader(0, self._on_stdin)
-        patience_s = self._letter.silence_s
+        patience_s = _REACH * self._letter.silence_s
         found = await self._unless_ended(reach(self._letter.addresses, self._letter.identity, patience_s))
         if found is None:
             return self._given_up()
