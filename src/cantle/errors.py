@@ -5,6 +5,7 @@ CantleError                     all that a caller may want to catch; `exit_code`
 │   ├── StudyError              a study file is wrong; carries every problem found, each with its place
 │   ├── RequestError            a request cannot be met: a wrong option, a task that does not exist
 │   └── PluginError             a reader, engine, allocation or policy of somebody else's misbehaved; it is named
+├── RemoteError                  a Python call failed on its node, and its own exception could not be brought here
 ├── MachineError                the machine under us failed: disk full, read-only directory, no process could start
 │   └── JournalError            the journal cannot be written or read
 ├── LockedError                 another conductor is at work on this directory
@@ -76,3 +77,7 @@ class CantleBug(CantleError):
     """An invariant of Cantle's is broken. Please report it, with the journal."""
 
     exit_code = 70
+
+
+class RemoteError(CantleError):
+    """A Python call failed on its node, in a way that cannot be told by the exception itself."""

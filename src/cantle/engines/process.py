@@ -25,8 +25,10 @@ from cantle.runner.messages import (
     Ack,
     Base,
     BaseOver,
+    Define,
     End,
     Ended,
+    Forget,
     Held,
     Hold,
     Key,
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cantle.engines.agents import Agents
+    from cantle.engines.calls import Calls
     from cantle.engines.gangs import Gangs
     from cantle.model.streams import Streams
 
@@ -115,6 +118,7 @@ class ProcessEngine:
         """Of attempts that bring files back, to which run's directory."""
         self._agents: Agents | None = None
         self._gangs: Gangs | None = None
+        self._calls: Calls | None = None
         os.makedirs(os.path.join(directory, home), exist_ok=True)
 
     def add_node(self, index: int, node: Node, channel: Channel) -> None:
@@ -146,6 +150,15 @@ class ProcessEngine:
                 if self._gangs is not None:
                     self._gangs.node_gone(index)
 
+    @property
+    def calls(self) -> Calls:
+        """The calls of Python functions, made when they are first asked for."""
+        if self._calls is None:
+            from cantle.engines.calls import Calls
+
+            self._calls = Calls(self)
+        return self._calls
+
     def open_base(self, number: int, directory: str, env: dict[bytes, bytes], hide_gpus: bool, first: int) -> None:
         """Commands with this `base` number start in a directory and environment of their own: another study's.
 
@@ -168,7 +181,7 @@ class ProcessEngine:
         if self._agents is None:
             from cantle.engines.agents import Agents
 
-            self._agents = Agents(self._inbox, self._tell)
+            self._agents = Agents(self._inbox, self.tell)
         self._agents.open(partition, name, nodes)
 
     def resize_partition(self, partition: int, joining: Sequence[int], leaving: Sequence[int]) -> None:
@@ -184,7 +197,21 @@ class ProcessEngine:
         else:
             self._inbox.put(PartitionEnded(self._inbox.now(), partition))
 
-    def _tell(self, index: int, message: Hold | Release | Sweep) -> bool:
+    def put(self, event: TaskEnded) -> None:
+        """Something that is known here without asking a runner."""
+        self._inbox.put(event)
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return self._inbox.now()
+
+    def machine_of(self, index: int) -> str:
+        """On which machine the node is; "" when it is not there any more."""
+        link = self._links.get(index)
+        return link.node.machine or link.node.name if link is not None else ""
+
+    def tell(self, index: int, message: Hold | Release | Sweep | Define | Forget) -> bool:
+        """Say this to the node's runner with all else of this turn. Whether the node is there."""
         link = self._links.get(index)
         if link is not None:
             link.outgoing.append(encode(message))
@@ -199,6 +226,9 @@ class ProcessEngine:
         streams: Streams | None = None,
     ) -> None:
         """Start the attempt on its places. It is ended when it passes its walltime or its memory (0: no bound)."""
+        if command.call is not None and launch.on[0].node in self._links:
+            self.calls.launch(launch, command, walltime_s, memory_mib)
+            return
         if command.ranks > 1 and streams is None:
             from cantle.model.streams import Streams
 
@@ -242,6 +272,8 @@ class ProcessEngine:
         """End the attempt (TERM, grace, KILL; `at_once`: KILL); its `TaskEnded` bears the stop's outcome."""
         key = (stop.task, stop.attempt)
         grace_s = 0.0 if stop.at_once else -1.0
+        if self._calls is not None and self._calls.stop(key, stop.outcome, stop.why):
+            return
         if self._gangs is None or not self._gangs.stop(key, stop.outcome, stop.why, grace_s):
             self._end(key, stop.outcome, stop.why, grace_s)
 
@@ -343,6 +375,8 @@ class ProcessEngine:
                     del self._where[message.key]
                     if self._homes and message.key in self._homes:
                         message = self._taken_in(message)
+                    if self._calls is not None:
+                        self._calls.ended(index, message)
                     if self._gangs is None or not self._gangs.ended(message):
                         put(as_event(message))
             elif type(message) is Started:
@@ -375,6 +409,8 @@ class ProcessEngine:
         link.channel.close()
         if self._agents is not None:
             self._agents.node_gone(index)
+        if self._calls is not None:
+            self._calls.node_gone(index)
 
     def _launch_gang(
         self, launch: Launch, command: Command, walltime_s: float, memory_mib: int, streams: Streams | None
@@ -383,7 +419,7 @@ class ProcessEngine:
         if self._gangs is None:
             from cantle.engines.gangs import Gangs
 
-            self._gangs = Gangs(self._end, self._inbox.put, self._tell)
+            self._gangs = Gangs(self._end, self._inbox.put, self.tell)
         key = (launch.task, launch.attempt)
         for place in launch.on:
             if place.node not in self._links:
@@ -408,9 +444,9 @@ class ProcessEngine:
         if launch.if_done and launch.behind is not None and streams is None:
             starts = [(node, replace(start, after=(launch.behind, launch.if_done))) for node, start in starts]
         for node, start in starts:
-            self._post(node, start)
+            self.post(node, start)
 
-    def _post(self, node: int, start: Start) -> None:
+    def post(self, node: int, start: Start) -> None:
         """Let the start go to the node's runner with all else of this turn."""
         link = self._links[node]
         base = start.command.base
@@ -485,4 +521,5 @@ def as_event(ended: Ended) -> TaskEnded:
         ended.output,
         ended.started,
         ended.pid,
+        kept=ended.kept,
     )

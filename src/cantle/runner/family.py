@@ -8,6 +8,7 @@ every task is given, or else it is suspected of belonging to any of the attempts
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from signal import SIGCONT, SIGKILL
 from typing import TypeAlias
 
@@ -85,6 +86,8 @@ class Family:
         self.by_key: dict[Key, Attempt] = {}
         self.alive = 0
         """How many leaders live."""
+        self.in_workers: Callable[[Key], Attempt | None] = self.by_key.get
+        """Of a call, the worker at which it is."""
         self._strays: dict[int, Attempt | frozenset[Attempt]] = {}
         self._children = processes.Children()
         self._mark = b"%d" % os.getpid()
@@ -181,6 +184,7 @@ class Family:
             owner = self.by_key.get(key)
             if owner is None and (part := processes.variables(pid, b"CANTLE_STREAM", b"CANTLE_STREAMS")) is not None:
                 owner = self.by_key.get((*key, *(int(number) for number in part if number.isdigit())))
+            owner = owner or self.in_workers(key)
             return owner if owner is not None else frozenset()
         return frozenset(self.leaders.values())
 

@@ -30,9 +30,11 @@ from .messages import (
     Ack,
     Base,
     BaseOver,
+    Define,
     Down,
     End,
     Ended,
+    Forget,
     Held,
     Hold,
     Key,
@@ -51,6 +53,9 @@ from .spool import write_spool
 from .wording import as_stream, duration, how_it_ended, in_a_shell
 
 if TYPE_CHECKING:
+    import select
+
+    from .calling.crew import Crew
     from .heeding import Heeder
     from .serving import Probes
 
@@ -80,7 +85,7 @@ _FAREWELL_S = 2.0
 class Keeper:
     """Keeps the attempts of one node, for one conductor over one channel, under one setup."""
 
-    def __init__(self, channel: DescriptorChannel, setup: Setup) -> None:
+    def __init__(self, channel: DescriptorChannel, setup: Setup, poll: select.poll | None = None) -> None:
         self._channel = channel
         self._setup = setup
         self._family = Family()
@@ -103,6 +108,8 @@ class Keeper:
         self._next_watch = 0.0
         self._heeder: Heeder | None = None
         self._probes: Probes | None = None
+        self._poll = poll
+        self.crew: Crew | None = None
         self._bases_of_launches: dict[Key, Spawner] = {}
         self._next_sweep = 0.0
         self._closing: list[Attempt] = []
@@ -130,6 +137,8 @@ class Keeper:
             first = min(first, self._heeder.next_due())
         if self._probes is not None:
             first = min(first, self._probes.next_due())
+        if self.crew is not None:
+            first = min(first, self.crew.next_due())
         if self._look_due:
             first = min(first, self._next_look)
         if self._family.leaders:
@@ -192,6 +201,8 @@ class Keeper:
         if self._probes is not None and now >= self._probes.next_due():
             self._up += map(encode, self._probes.look(now))
             self._urgent = True
+        if self.crew is not None:
+            self.crew.tick(now)
         if self._family.leaders and now >= self._next_sweep:
             self._next_sweep = now + _SWEEP_S
             self.reap()
@@ -213,11 +224,14 @@ class Keeper:
         elif type(message) is End:
             attempt = self._family.by_key.get(message.key)
             if (place := self._in_line.pop(message.key, None)) is not None:
-                self._never_began(message.key, message.outcome, message.detail)
-                self._let_go(message.key, place)
+                self.never_began(message.key, message.outcome, message.detail)
+                self.let_go(message.key, place)
             elif attempt is not None:
                 grace_s = message.grace_s if message.grace_s >= 0 else self._setup.grace_s
-                self._end(attempt, message.outcome, message.detail, grace_s)
+                self.end(attempt, message.outcome, message.detail, grace_s)
+            elif self.crew is not None:
+                grace_s = message.grace_s if message.grace_s >= 0 else self._setup.grace_s
+                self.crew.end(message.key, message.outcome, message.detail, grace_s)
         elif type(message) is Base:
             self._open_base(message)
         elif type(message) is BaseOver:
@@ -234,6 +248,10 @@ class Keeper:
             self._end_strangers(message)
         elif type(message) is Serve:
             self._serve(message)
+        elif type(message) is Define:
+            self._with_crew().define(message)
+        elif type(message) is Forget:
+            self._with_crew().forget(message)
 
     def push(self) -> None:
         """Send what there is to tell, if it is time."""
@@ -256,8 +274,10 @@ class Keeper:
         """End everything, however long it takes up to a bound, and leave what nobody has written down in the spool."""
         grace_s = min(self._setup.grace_s, _FAREWELL_S)
         self._in_line.clear()  # what has not begun needs no end: whoever resumes launches it again
+        if self.crew is not None:
+            self.crew.close()
         for attempt in list(self._family.leaders.values()):
-            self._end(attempt, outcome, detail, grace_s)
+            self.end(attempt, outcome, detail, grace_s)
         stop = time.monotonic() + grace_s + _AGAIN_S * _KILLS
         while self._family.leaders and time.monotonic() < stop:
             time.sleep(0.005)
@@ -266,7 +286,10 @@ class Keeper:
         while not self._family.kill_everything() and time.monotonic() < stop:
             time.sleep(0.005)
             self.reap()
-        left = [*self._kept.values(), *self._unwritten]
+        if self.crew is not None:
+            self.crew.leave()
+        # A call is done when its result is there, and results die with us: whoever resumes calls again.
+        left = [ended for ended in (*self._kept.values(), *self._unwritten) if not ended.result and not ended.path]
         if left and self._setup.spool:
             write_spool(os.path.join(self._setup.directory, self._setup.spool), left)
 
@@ -291,10 +314,14 @@ class Keeper:
                 place = ahead.place
             elif start.after in self._in_line:
                 place = self._in_line[start.after]
+            elif self.crew is not None and (found := self.crew.place_of(start.after)) is not None:
+                place = found
             elif not self._was_done(start.after):
-                self._never_began(start.key, "interrupted", _NEVER_BEGAN)
+                self.never_began(start.key, "interrupted", _NEVER_BEGAN)
                 return
         line = self._lines.get(place)
+        if start.command.call is not None and not line and self._with_crew().joins(start, place):
+            return
         if line is not None or ahead is not None:
             self._in_line[start.key] = place
             if line is not None:
@@ -309,19 +336,27 @@ class Keeper:
 
     def _was_done(self, key: Key) -> bool:
         """Whether the attempt is over and was done. Asked about those alone whose end the conductor has not heard of."""
-        return any(ended.key == key and ended.outcome == "done" for ended in reversed(self._unwritten))
+        return self.made(key) is not None
 
-    def _never_began(self, key: Key, outcome: Outcome, detail: str) -> None:
-        self._report(Ended(self._next_number(), key, time.time(), outcome, detail=detail))
+    def made(self, key: Key) -> Ended | None:
+        """The end of an attempt that was done, of which the conductor may not have heard yet."""
+        for ended in reversed(self._unwritten):
+            if ended.key == key and ended.outcome == "done":
+                return ended
+        return None
 
-    def _let_go(self, key: Key, place: Place) -> None:
+    def never_began(self, key: Key, outcome: Outcome, detail: str) -> None:
+        """Tell the conductor that the attempt is over without having begun."""
+        self.report(Ended(self.number(), key, time.time(), outcome, detail=detail))
+
+    def let_go(self, key: Key, place: Place) -> None:
         """The attempt was not done: who was to follow it goes back to the conductor, and who was to follow those."""
         if len(key) > 2:  # nobody follows a mere part, and thousands of them may stand in line
             return
         gone = {key}
         for start in self._lines.get(place, ()):
             if start.after in gone and self._in_line.pop(start.key, None) is not None:
-                self._never_began(start.key, "interrupted", _NEVER_BEGAN)
+                self.never_began(start.key, "interrupted", _NEVER_BEGAN)
                 gone.add(start.key)
 
     def _pass_on(self, attempt: Attempt) -> None:
@@ -347,16 +382,19 @@ class Keeper:
                 line.popleft()
                 if self._begin(start, place):
                     return
-                self._let_go(start.key, place)
+                self.let_go(start.key, place)
             else:
                 line.popleft()
         del self._lines[place]
 
     def _begin(self, start: Start, place: Place) -> bool:
         try:
-            pid, output = self._spawner_for(start.command.base).start(start, self._family.alive == 0)
+            if start.command.call is not None:
+                self._with_crew().begin(start, place)
+                return True
+            pid, output = self.spawner(start.command.base).start(start, self._family.alive == 0)
         except NotStarted as error:
-            self._never_began(start.key, "unstartable", str(error))
+            self.never_began(start.key, "unstartable", str(error))
             return False
         attempt = Attempt(start.key, pid, output, start.walltime_s, start.memory_mib, place)
         if start.stage is not None:
@@ -376,6 +414,24 @@ class Keeper:
         if start.command.launches:
             self._heed(attempt, start.command)
         return True
+
+    def _with_crew(self) -> Crew:
+        """The function workers of this node; there from the first call on."""
+        if self.crew is None:
+            from .calling.crew import Crew
+
+            assert self._poll is not None
+            self.crew = Crew(self._setup, self._family, self, self._poll)
+        return self.crew
+
+    def free(self, place: Place) -> None:
+        """No call has this place any more: the next in line for it begins."""
+        self._next_in(place)
+
+    def tell(self, started: Started) -> None:
+        """Tell the conductor that a call takes longer than a moment."""
+        self._up.append(encode(started))
+        self._urgent = True
 
     def _heed(self, attempt: Attempt, command: Command) -> None:
         if self._heeder is None:
@@ -424,7 +480,8 @@ class Keeper:
         )
         self._spawners[base.number] = Spawner(setup, base.first, self._allowance)
 
-    def _spawner_for(self, base: int) -> Spawner:
+    def spawner(self, base: int) -> Spawner:
+        """Who starts processes for this base. Raises NotStarted for one that nobody opened."""
         found = self._spawners.get(base)
         if found is None:
             raise NotStarted(f"nobody said where the tasks of study {base} are at home")
@@ -433,7 +490,7 @@ class Keeper:
             self._spawner = found
         return found
 
-    def _end(self, attempt: Attempt, outcome: Outcome, detail: str, grace_s: float) -> None:
+    def end(self, attempt: Attempt, outcome: Outcome, detail: str, grace_s: float) -> None:
         """TERM now, KILL after the grace. Whoever comes second can only shorten the grace."""
         due = time.monotonic() + grace_s
         if attempt.outcome:
@@ -453,7 +510,7 @@ class Keeper:
             self.reap()  # it may have ended just in time
             if attempt.status is None:
                 detail = f"ran into its walltime of {duration(attempt.walltime_s)}"
-                self._end(attempt, "timeout", detail, self._setup.grace_s)
+                self.end(attempt, "timeout", detail, self._setup.grace_s)
             return
         attempt.kills += 1
         if attempt.kills > _KILLS:
@@ -479,7 +536,7 @@ class Keeper:
             if sum(used) > most:
                 detail = f"used {sum(used):.0f} MiB of memory, asked for {most} MiB"
                 for attempt in attempts:
-                    self._end(attempt, "memory", detail, min(self._setup.grace_s, 1.0))
+                    self.end(attempt, "memory", detail, min(self._setup.grace_s, 1.0))
 
     def _conclude(self, attempt: Attempt) -> bool:
         """Report an attempt whose leader has ended if nothing else of it is left."""
@@ -491,11 +548,21 @@ class Keeper:
                 attempt.kills = 1
                 self._alarm(attempt, time.monotonic() + _AGAIN_S)
             return False
+        if self._was_worker(attempt):
+            return True
         writer = attempt.output.writer
         self._tell(attempt)
         if writer is not None:
             writer.owner.give(writer)
         self._vacate(attempt)
+        return True
+
+    def _was_worker(self, attempt: Attempt) -> bool:
+        """Whether it was a function worker; then its calls are told, and go on with another one."""
+        if self.crew is None or not self.crew.has(attempt):
+            return False
+        self._family.drop(attempt)
+        self.crew.gone(attempt)
         return True
 
     def _give_up(self, attempt: Attempt) -> None:
@@ -505,6 +572,8 @@ class Keeper:
             attempt.status = signal.SIGKILL
             attempt.ended_at = time.time()
         attempt.detail = "; ".join(filter(None, (attempt.detail, "some of its processes could not be killed")))
+        if self._was_worker(attempt):
+            return
         self._tell(attempt)
         self._vacate(attempt)
 
@@ -517,7 +586,7 @@ class Keeper:
         if attempt.staged is not None:
             from .staging import fetch
 
-            directory = self._spawner_for(attempt.staged.command.base).directory
+            directory = self.spawner(attempt.staged.command.base).directory
             files, lack = fetch(directory, attempt.staged, attempt.output, not failed)
             if lack and not failed:
                 failed, attempt.outcome, detail = True, "failed", lack
@@ -539,9 +608,9 @@ class Keeper:
                 self._up.append(encode(said))
         left_in_line = len(self._lines.get(attempt.place, ())) - (not attempt.passed_on)
         untold = self._starts.pop(attempt.key, (0.0, None))[1]
-        self._report(
+        self.report(
             Ended(
-                self._next_number(),
+                self.number(),
                 attempt.key,
                 attempt.ended_at,
                 attempt.outcome or ("failed" if status else "done"),  # type: ignore[arg-type]
@@ -558,9 +627,10 @@ class Keeper:
             failed or left_in_line < _ENOUGH_IN_LINE,
         )
         if failed:
-            self._let_go(attempt.key, attempt.place)
+            self.let_go(attempt.key, attempt.place)
 
-    def _report(self, ended: Ended, urgent: bool = True) -> None:
+    def report(self, ended: Ended, urgent: bool = True) -> None:
+        """Tell the conductor, at once if it is urgent."""
         if urgent:
             self._urgent = True
         else:
@@ -569,7 +639,8 @@ class Keeper:
         self._unwritten.append(ended)
         self._up.append(encode(ended))
 
-    def _next_number(self) -> int:
+    def number(self) -> int:
+        """The number of the next result."""
         self._number += 1
         return self._number
 

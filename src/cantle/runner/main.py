@@ -32,14 +32,15 @@ def serve(channel: DescriptorChannel) -> None:
         lock = _lock(setup)
         if _has_hung_up(channel):
             return  # the conductor died while we were late: its run may have moved on without us
-        keeper = Keeper(channel, setup)
+        poll = select.poll()
+        keeper = Keeper(channel, setup, poll)
     except OSError as error:
         channel.send(frame([encode(Leaving(f"the runner could not begin: {error}"))]))
         return
     try:
         for message in early:
             keeper.obey(message)
-        reason = _turn(keeper, channel, frames, wake, record)
+        reason = _turn(keeper, channel, frames, wake, record, poll)
     except Exception as error:  # noqa: BLE001 (whatever it is, nothing may be left running)
         import traceback
 
@@ -56,9 +57,10 @@ def serve(channel: DescriptorChannel) -> None:
             os.close(lock)
 
 
-def _turn(keeper: Keeper, channel: DescriptorChannel, frames: Frames[Down], wake: int, record: int) -> str:
+def _turn(
+    keeper: Keeper, channel: DescriptorChannel, frames: Frames[Down], wake: int, record: int, poll: select.poll
+) -> str:
     """Turn the loop. Returns why it ended: "" when the conductor went away."""
-    poll = select.poll()
     poll.register(channel.fileno(), select.POLLIN)
     poll.register(wake, select.POLLIN)
     listening = channel.fileno()
@@ -85,6 +87,8 @@ def _turn(keeper: Keeper, channel: DescriptorChannel, frames: Frames[Down], wake
                 keeper.reap()
             elif fd == listening:
                 heard = True
+            elif keeper.crew is not None:
+                keeper.crew.hears(fd)
         keeper.tick()
         if heard:
             try:

@@ -1,7 +1,8 @@
 """What do a node's runner and its conductor say to each other?
 
 Frames (`cantle.runner.frames`) of messages. Down go `Setup`, then `Start`, `End` and `Ack`, and where several studies share
-the node `Base` before the first start of each, `BaseOver` after its last. Up come `Started` and `Ended`,
+the node `Base` before the first start of each, `BaseOver` after its last; before the first call of a function `Define`. Up
+come `Started` and `Ended`,
 numbered so that the conductor can say which results it has written down, and `Leaving` when the runner gives up by itself.
 What has not been acknowledged when the conductor disappears, the runner leaves in a spool file for the one that resumes.
 """
@@ -59,7 +60,8 @@ class Start(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
     """Run this attempt. `cores` and `gpus` are index lists of the node; `walltime_s` and `memory_mib` 0: no bound.
 
     With `after` it begins in the place of that attempt, once that one has ended, and only if it is done; otherwise it ends
-    at once, as interrupted.
+    at once, as interrupted. `given`, of a call: of tasks whose results it takes, (number, the result, or the path where it
+    lies); what is not given was made here by who it follows.
     """
 
     key: Key
@@ -70,6 +72,7 @@ class Start(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
     memory_mib: int = 0
     after: Key | None = None
     stage: Staged | None = None
+    given: tuple[tuple[int, bytes, str], ...] = ()
 
 
 class End(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -191,7 +194,10 @@ class Started(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
-    """The attempt is over. Fields as in `cantle.model.records.TaskEnded`; `files` as in `Staged`."""
+    """The attempt is over. Fields as in `cantle.model.records.TaskEnded`; `files` as in `Staged`.
+
+    Of a call, `result` is what it returned, or raised; a large one lies in the file `path`, with so many bytes `kept`.
+    """
 
     number: int
     key: Key
@@ -206,6 +212,22 @@ class Ended(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
     started: float = 0.0
     pid: int = 0
     files: tuple[tuple[str, int, bytes], ...] = ()
+    result: bytes = b""
+    kept: int = 0
+    path: str = ""
+
+
+class Define(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """A pickled function that calls may name by its digest from now on."""
+
+    digest: str
+    body: bytes
+
+
+class Forget(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """Nobody needs the results of these attempts any more."""
+
+    keys: tuple[Key, ...]
 
 
 class Leaving(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -214,5 +236,5 @@ class Leaving(msgspec.Struct, frozen=True, tag=True, array_like=True):
     reason: str
 
 
-Down: TypeAlias = Setup | Start | End | Ack | Base | BaseOver | Hold | Release | Sweep | Serve
+Down: TypeAlias = Setup | Start | End | Ack | Base | BaseOver | Hold | Release | Sweep | Serve | Define | Forget
 Up: TypeAlias = Started | Ended | Leaving | Held | Swept | Said | Serving

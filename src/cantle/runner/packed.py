@@ -53,6 +53,15 @@ class Writer:
             self.close()
         return f"{out} {out_at} {out_end - out_at}\t{err} {err_at} {err_end - err_at}", tail
 
+    def upto(self, out_end: int, err_end: int) -> str:
+        """Where what was written from the last end up to here lies (as in `Ended.output`), for one who writes on."""
+        out_end = out_end if out_end >= 0 else self._out_at
+        err_end = err_end if err_end >= 0 else self._err_at
+        out_at, err_at = min(self._out_at, out_end), min(self._err_at, err_end)
+        self._out_at, self._err_at = out_end, err_end
+        out, err = self._names
+        return f"{out} {out_at} {out_end - out_at}\t{err} {err_at} {err_end - err_at}"
+
     def close(self) -> None:
         """Close the files; the next `start` opens them again."""
         if self._out >= 0:

@@ -67,7 +67,7 @@ class Spawner:
     """Starts processes under one setup. Tasks are told their numbers counted from `first`."""
 
     def __init__(self, setup: Setup, first: int = 0, allowance: Allowance | None = None) -> None:
-        self._first = first
+        self.first = first
         self._setup = setup
         self.directory = setup.directory
         self._env = dict(setup.env)
@@ -144,7 +144,7 @@ class Spawner:
 
     def marks(self, task: int) -> tuple[bytes, int]:
         """By what the processes of this task know their run, and by which number it."""
-        return self._env.get(RUN, b""), task - self._first
+        return self._env.get(RUN, b""), task - self.first
 
     def unbind(self) -> None:
         """Give the runner itself back all of its cores, once a batch is started: it must not wait for a busy one."""
@@ -164,7 +164,7 @@ class Spawner:
                     env.pop(os.fsencode(name), None)
                 else:
                     env[os.fsencode(name)] = os.fsencode(value)
-        env[b"CANTLE_TASK"] = b"%d" % (start.key[0] - self._first)
+        env[b"CANTLE_TASK"] = b"%d" % (start.key[0] - self.first)
         env[b"CANTLE_ATTEMPT"] = b"%d" % start.key[1]
         env[b"CANTLE_CORES"] = start.cores.encode()
         return env

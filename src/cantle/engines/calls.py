@@ -1,0 +1,290 @@
+"""How does a call of a Python function reach a worker, with the results that it takes, and what becomes of its own?
+
+Functions go once to each node, arguments with their call. A small result comes back with the news that the call is over, and is
+sent along to whoever takes it. A large one stays in a file on its node: on the same machine its path is sent along, elsewhere
+a transport brings it first. Results are told to a sink; the journal learns how large they are, and no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
+
+from cantle.model.records import Launch, TaskEnded
+from cantle.model.study import Command
+from cantle.runner.messages import Define, Ended, Forget, Key, Start
+
+if TYPE_CHECKING:
+    from cantle.engines.process import ProcessEngine
+
+
+class Result(msgspec.Struct, frozen=True, gc=False):
+    """What a call returned, or, if it `failed`, raised.
+
+    `inline` are its bytes, for `cantle.runner.calling.values.unpack` or `unpack_error`; None when it is kept on `node` in the
+    file `path`, as `size` bytes. A failed call that raised nothing (its worker died, it was ended) has empty bytes.
+    """
+
+    task: int
+    attempt: int
+    inline: bytes | None
+    size: int
+    node: int
+    path: str = ""
+    failed: bool = False
+
+
+Sink: TypeAlias = Callable[[Result], None]
+"""Is told of each attempt that is over and has something to show, before its `TaskEnded` is in the inbox."""
+Brought: TypeAlias = Callable[[str, str], None]
+"""Called with the path at which a result can be read now, and "", or with "" and what went wrong. In the loop's thread."""
+
+
+class Transport(Protocol):
+    """Brings kept results from one machine to another. Nothing here waits."""
+
+    def fetch(self, result: Result, to: int, then: Brought) -> None:
+        """Bring it to the machine of the node `to`, -1 for the conductor's; `then` is called when that is done."""
+
+    def forget(self, results: Iterable[Result]) -> None:
+        """Nobody needs the copies of these any more."""
+
+
+class Calls:
+    """The calls of one engine, which makes it when the first one is launched; set `sink` and `transport` before."""
+
+    def __init__(self, engine: ProcessEngine) -> None:
+        self._engine = engine
+        self.sink: Sink = _nobody
+        self.transport: Transport | None = None
+        self._bodies: dict[str, bytes] = {}
+        self._defined: dict[int, set[str]] = {}
+        self._results: dict[int, Result] = {}
+        self._running: dict[Key, int] = {}
+        self._brought: dict[tuple[int, str], str] = {}
+        """Copies of kept results: by task and machine, where they lie."""
+        self._held: dict[Key, _Held] = {}
+        """Calls that wait for results on their way."""
+
+    # For whoever makes the calls
+
+    def define(self, digest: str, body: bytes) -> None:
+        """A pickled function that calls may name from now on. It goes to a node with the first call there."""
+        self._bodies.setdefault(digest, body)
+
+    def result_of(self, task: int) -> Result | None:
+        """What is known of the task's result; None when it has none, or it is forgotten or lost."""
+        return self._results.get(task)
+
+    def fetch(self, task: int, then: Callable[[bytes | memoryview | None, str], None]) -> None:
+        """Hand the bytes of a result to `then`, with ""; or None with what went wrong.
+
+        At once where it is inline or lies on this machine (then the file is mapped), otherwise when it has been brought here.
+        """
+        from cantle.runner.calling.values import read_kept
+
+        result = self._results.get(task)
+        if result is None:
+            then(None, f"the result of task {task} is not there: it was never made, is forgotten, or its node is lost")
+            return
+        if result.inline is not None:
+            then(result.inline, "")
+            return
+
+        def read(path: str, problem: str) -> None:
+            try:
+                data = read_kept(path) if not problem else None
+            except OSError as error:
+                data, problem = None, f"the result of task {task} cannot be read at {path}: {error.strerror or error}"
+            then(data, problem)
+
+        try:
+            data = read_kept(result.path)
+        except OSError:
+            if self.transport is None:
+                read("", f"the result of task {task} lies on another machine ({self._name(result.node)}), out of reach")
+            else:
+                self.transport.fetch(result, -1, read)
+        else:
+            then(data, "")
+
+    def forget(self, tasks: Iterable[int]) -> None:
+        """Nobody needs the results of these tasks any more: they are removed, wherever they lie."""
+        known = [result for task in tasks if (result := self._results.pop(task, None)) is not None]
+        by_node: dict[int, list[Key]] = {}
+        for result in known:
+            if result.inline is None:
+                by_node.setdefault(result.node, []).append((result.task, result.attempt))
+        for node, keys in by_node.items():
+            self._engine.tell(node, Forget(tuple(keys)))
+        copied = {task for task, _ in self._brought}
+        if copied and (gone := [result for result in known if result.task in copied]):
+            numbers = {result.task for result in gone}
+            for copy in [copy for copy in self._brought if copy[0] in numbers]:
+                del self._brought[copy]
+            if self.transport is not None:
+                self.transport.forget(gone)
+
+    def moved(self, task: int, node: int, path: str) -> None:
+        """The kept result of the task lives on this node now, and is read at this path."""
+        result = self._results.get(task)
+        if result is not None and result.inline is None:
+            self._results[task] = replace(result, node=node, path=path)
+
+    # For the engine
+
+    def launch(self, launch: Launch, command: Command, walltime_s: float, memory_mib: int) -> None:
+        """Send the call to its node, with what it takes; what lies elsewhere is brought first."""
+        call = command.call
+        assert call is not None
+        place = launch.on[0]
+        node = place.node
+        key = (launch.task, launch.attempt)
+        if call.function not in self._defined.get(node, ()):
+            self._define_on(node, call.function)
+        after = (launch.behind, launch.if_done) if launch.if_done and launch.behind is not None else None
+        start = Start(key, command, place.cores, place.gpus, walltime_s, memory_mib, after)
+        self._running[key] = node
+        if call.takes or (self._held and after in self._held):
+            self._give(node, start)
+        else:
+            self._engine.post(node, start)
+
+    def ended(self, node: int, ended: Ended) -> None:
+        """An attempt is over: if it is a call, keep track of its result and tell the sink."""
+        key = ended.key
+        if self._running.pop(key, None) is None:
+            return
+        done = ended.outcome == "done"
+        task, attempt = key
+        kept = bool(ended.path)
+        size = ended.kept if kept else len(ended.result)
+        result = Result(task, attempt, None if kept else ended.result, size, node, ended.path, not done)
+        if done:
+            self._results[task] = result
+        self.sink(result)
+
+    def stop(self, key: Key, outcome: str, why: str) -> bool:
+        """End a call that waits for results on their way. Whether it was one."""
+        held = self._held.pop(key, None)
+        if held is None:
+            return False
+        del self._running[key]
+        now = self._engine.now()
+        self._engine.put(TaskEnded(now, key[0], key[1], outcome, detail=why))  # type: ignore[arg-type]
+        for start in held.behind:
+            self.stop(start.key, "interrupted", "it was to follow a call that did not begin")
+        return True
+
+    def node_gone(self, node: int) -> None:
+        """The node is gone, with what is kept there."""
+        self._defined.pop(node, None)
+        for key in [key for key, where in self._running.items() if where == node]:
+            del self._running[key]
+            self._held.pop(key, None)
+        for task in [t for t, result in self._results.items() if result.node == node and result.inline is None]:
+            del self._results[task]
+
+    # Inside
+
+    def _define_on(self, node: int, digest: str) -> None:
+        body = self._bodies.get(digest)
+        if body is not None and self._engine.tell(node, Define(digest, body)):
+            self._defined.setdefault(node, set()).add(digest)
+
+    def _give(self, node: int, start: Start) -> None:
+        """Find what the call takes, then let it go."""
+        call = start.command.call
+        assert call is not None
+        given: list[tuple[int, bytes, str]] = []
+        away: list[Result] = []
+        machine = self._engine.machine_of(node)
+        for task in call.takes:
+            result = self._results.get(task)
+            if result is None:
+                if start.after is not None and start.after[0] == task:
+                    continue  # its worker has it
+                self._refuse(start.key, f"the result of task {task}, which it takes, is not there any more")
+                return
+            if result.inline is not None:
+                given.append((task, result.inline, ""))
+            elif self._engine.machine_of(result.node) == machine:
+                given.append((task, b"", result.path))
+            elif (path := self._brought.get((task, machine))) is not None:
+                given.append((task, b"", path))
+            else:
+                away.append(result)
+        ahead = self._held.get(start.after) if start.after is not None else None
+        if ahead is not None:
+            ahead.behind.append(start)
+            self._held[start.key] = _Held(start, node, given, 0)
+            return
+        if not away:
+            self._engine.post(node, replace(start, given=tuple(given)))
+            return
+        if self.transport is None:
+            names = ", ".join(self._name(result.node) for result in away)
+            self._refuse(start.key, f"what it takes lies on other machines ({names}), and nothing brings it here")
+            return
+        held = self._held[start.key] = _Held(start, node, given, len(away))
+        for result in away:
+            self._bring(result, held, machine)
+
+    def _bring(self, result: Result, held: _Held, machine: str) -> None:
+        assert self.transport is not None
+
+        def then(path: str, problem: str) -> None:
+            if path:
+                self._brought[result.task, machine] = path
+            if self._held.get(held.start.key) is not held:
+                return
+            if problem:
+                del self._held[held.start.key]
+                self._refuse(held.start.key, f"the result of task {result.task} cannot be brought here: {problem}")
+                self._let_go(held)
+                return
+            held.given.append((result.task, b"", path))
+            held.missing -= 1
+            if not held.missing:
+                self._release(held)
+
+        self.transport.fetch(result, held.node, then)
+
+    def _release(self, held: _Held) -> None:
+        del self._held[held.start.key]
+        self._engine.post(held.node, replace(held.start, given=tuple(held.given)))
+        for start in held.behind:
+            follower = self._held.get(start.key)
+            if follower is not None:
+                self._release(follower)
+
+    def _let_go(self, held: _Held) -> None:
+        for start in held.behind:
+            self.stop(start.key, "interrupted", "it was to follow a call that did not begin")
+
+    def _refuse(self, key: Key, why: str) -> None:
+        self._running.pop(key, None)
+        self._engine.put(TaskEnded(self._engine.now(), key[0], key[1], "unstartable", detail=why, everywhere=True))
+
+    def _name(self, node: int) -> str:
+        return self._engine.machine_of(node) or f"node {node}, which is gone"
+
+
+class _Held:
+    """A call that waits here: for so many results, or behind one that waits."""
+
+    __slots__ = ("behind", "given", "missing", "node", "start")
+
+    def __init__(self, start: Start, node: int, given: list[tuple[int, bytes, str]], missing: int) -> None:
+        self.start = start
+        self.node = node
+        self.given = given
+        self.missing = missing
+        self.behind: list[Start] = []
+
+
+def _nobody(result: Result) -> None:
+    """Where nobody wants to know."""

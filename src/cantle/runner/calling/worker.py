@@ -1,0 +1,257 @@
+"""What does a function worker do? It reads calls from its socket, one at a time, calls, and tells what came of it.
+
+A fresh interpreter, started by the runner in a session of its own, with stdout and stderr in the runner's packed files. Only
+what every call needs is imported. It ends when the runner has gone, or sends SIGTERM, which unwinds the call under way.
+"""
+
+# Paths stay text: pathlib costs start-up time.
+# ruff: noqa: PTH103, PTH108, PTH118
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from . import values, wire
+
+_RECENT = 128
+"""So many results of its own a worker remembers, for calls that follow in line and take them."""
+_TAIL_LINES = 10
+_TAIL_BYTES = 2048
+
+
+class Ended(BaseException):
+    """The runner wants this worker to end: unwinds the call, so that its clean-up is done."""
+
+
+def main() -> None:
+    """The worker's life. Arguments: the socket, the descriptor to poke, the folder for results, and the one to spare."""
+    signal.signal(signal.SIGTERM, _end)
+    _enable_fault_words()
+    extra = os.environ.get("CANTLE_PYTHONPATH", "")
+    sys.path += [path for path in extra.split(os.pathsep) if path and path not in sys.path]
+    worker = Worker(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4])
+    sys.argv = ["cantle"]
+    try:
+        worker.serve()
+    except Ended:
+        pass
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _end(_number: int, _frame: object) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # one is enough: clean-up is not to be interrupted
+    raise Ended
+
+
+def _enable_fault_words() -> None:
+    """Let a segfault leave a traceback in the call's stderr."""
+    import faulthandler
+
+    faulthandler.enable()
+
+
+class Worker:
+    """Serves one socket, whose other end is the runner's."""
+
+    def __init__(self, socket: int, poke: int, folder: str, spare: str) -> None:
+        os.set_inheritable(socket, False)
+        os.set_inheritable(poke, False)
+        self._socket = socket
+        self._poke = poke
+        self._folder = folder
+        self._spare = spare
+        self._functions: dict[str, bytes | Callable[..., Any]] = {}
+        self._recent: dict[int, tuple[int, bytes | str]] = {}
+        self._children_s = 0.0
+        try:
+            self._refs = os.open("/proc/self/clear_refs", os.O_WRONLY)
+        except OSError:
+            self._refs = -1
+        self._floor_kib = 0
+
+    def serve(self) -> None:
+        """Until the runner has gone."""
+        socket, read, write = self._socket, os.read, os.write
+        write(socket, wire.encode((wire.READY,)))
+        self._poke_runner()
+        functions = self._functions
+        while data := read(socket, wire.MOST_BYTES):
+            message = wire.decode(data)
+            if message[0] == wire.CALL:
+                over = self._call(message)
+                write(socket, over)
+                if message[4]:
+                    self._poke_runner()
+            else:
+                functions.setdefault(message[1], message[2])
+
+    def _poke_runner(self) -> None:
+        os.write(self._poke, b"\1\0\0\0\0\0\0\0")
+
+    def _call(self, message: tuple[Any, ...]) -> bytes:
+        _, task, attempt, after, _, shown, digest, arguments, given = message
+        began = time.time()
+        cpu_s = time.process_time()
+        status = wire.DONE
+        detail = ""
+        result: bytes | str = b""
+        size = 0
+        if after is not None and self._recent.get(after[0], (0,))[0] != after[1]:
+            return wire.encode((wire.OVER, task, attempt, wire.NEVER_BEGAN, b"", 0, began, began, 0.0, 0.0, 0, 0, ""))
+        environ = os.environ
+        environ["CANTLE_TASK"] = shown
+        environ["CANTLE_ATTEMPT"] = str(attempt)
+        try:
+            function = functions_of(self._functions, digest)
+            args, kwargs = values.unpack_call(arguments, [self._given(one) for one in given] if given else ())
+            value = function(*args, **kwargs)
+            packed = _packed(value)
+            del args, kwargs, value
+            size = len(packed[0]) if len(packed) == 1 else sum(map(len, packed))
+            result = (
+                bytes(packed[0])
+                if len(packed) == 1 and size <= values.INLINE_BYTES
+                else self._keep(f"{task}-{attempt}", packed)
+            )
+        except Ended:
+            raise
+        except BaseException as error:  # noqa: BLE001 (also SystemExit and KeyboardInterrupt fail their call, not the worker)
+            status = wire.FAILED
+            traceback = _traceback_of(error)
+            result = values.pack_error(error, traceback)
+            size = len(result)
+            detail = _tail(traceback)
+        out_at, err_at = _flushed()
+        ended = time.time()
+        if status == wire.DONE:
+            self._recent[task] = (attempt, result)
+            if len(self._recent) > _RECENT:
+                del self._recent[next(iter(self._recent))]
+        cpu_s = time.process_time() - cpu_s
+        below = resource.getrusage(resource.RUSAGE_CHILDREN)
+        children_s = below.ru_utime + below.ru_stime
+        if children_s != self._children_s:
+            cpu_s += children_s - self._children_s
+            self._children_s = children_s
+        return wire.encode(
+            (
+                wire.OVER,
+                task,
+                attempt,
+                status,
+                result,
+                size,
+                began,
+                ended,
+                cpu_s,
+                self._peak_mib(),
+                out_at,
+                err_at,
+                detail,
+            )
+        )
+
+    def _given(self, one: tuple[int, bytes | str | None]) -> Any:
+        task, what = one
+        if what is None:
+            what = self._recent[task][1]
+        return values.unpack(values.read_kept(what) if isinstance(what, str) else what)
+
+    def _keep(self, name: str, packed: values.Packed) -> str:
+        """Put a large result into a file: in memory, or if that is full in the run's folder. Raises OSError."""
+        try:
+            return _write(self._folder, name, packed)
+        except OSError as first:
+            try:
+                return _write(self._spare, name, packed)
+            except OSError as error:
+                size = sum(map(len, packed))
+                raise OSError(
+                    error.errno,
+                    f"its result of {size / 2**20:.1f} MiB can be kept neither in {self._folder} ({first.strerror}) "
+                    f"nor in {self._spare} ({error.strerror})",
+                ) from None
+
+    def _peak_mib(self) -> float:
+        """The most memory since the last call; 0 where that cannot be told, as the mark cannot be set back."""
+        peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        if peak_kib <= self._floor_kib:
+            return peak_kib / 1024 if self._refs >= 0 else 0.0
+        if self._refs >= 0:
+            try:
+                os.write(self._refs, b"5")
+            except OSError:
+                os.close(self._refs)
+                self._refs = -1
+        self._floor_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak_kib / 1024
+
+
+def functions_of(functions: dict[str, bytes | Callable[..., Any]], digest: str) -> Callable[..., Any]:
+    """The function of this digest, unpickled when it is first called. Raises what unpickling raises."""
+    found = functions[digest]
+    if isinstance(found, bytes):
+        found = functions[digest] = values.unpack(found)
+    return found
+
+
+def _packed(value: object) -> values.Packed:
+    try:
+        return values.pack(value)
+    except Exception as error:  # noqa: BLE001 (user's classes do what they like)
+        kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+        raise TypeError(f"it returned a {kind}, which cannot be pickled: {type(error).__name__}: {error}") from None
+
+
+def _write(folder: str, name: str, packed: values.Packed) -> str:
+    path = os.path.join(folder, name)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        for part in packed:
+            rest = memoryview(part)
+            while rest:
+                rest = rest[os.write(fd, rest) :]
+    except BaseException:
+        os.unlink(path)
+        raise
+    finally:
+        os.close(fd)
+    return path
+
+
+def _flushed() -> tuple[int, int]:
+    """Where the output of the call ends, once all of it is written."""
+    at = []
+    for stream, fd in ((sys.stdout, 1), (sys.stderr, 2)):
+        try:
+            if stream is not None:
+                stream.flush()
+            at.append(os.lseek(fd, 0, os.SEEK_END))
+        except (OSError, ValueError, AttributeError):  # the call closed it, or put something else there
+            at.append(-1)
+    return at[0], at[1]
+
+
+def _traceback_of(error: BaseException) -> str:
+    """The traceback from the called function on, without our own frames."""
+    import traceback
+
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
+        frames = frames.tb_next
+    try:
+        return "".join(traceback.format_exception(type(error), error, frames))
+    except Exception as problem:  # noqa: BLE001 (an exception whose text cannot be made)
+        return f"{type(error).__qualname__} ({type(problem).__name__} while it was put into words)\n"
+
+
+def _tail(traceback: str) -> str:
+    lines = traceback.rstrip().split("\n")
+    return "\n".join([lines[-1], *lines[-_TAIL_LINES:-1]])[:_TAIL_BYTES]
