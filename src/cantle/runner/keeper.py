@@ -454,7 +454,7 @@ class Keeper:
         try:
             start = with_what_it_needs(serve, self._setup)
         except OSError as error:
-            self._never_began(serve.start.key, "unstartable", f"writing its files: {error}")
+            self.never_began(serve.start.key, "unstartable", f"writing its files: {error}")
             return
         self._start(start)
         if (attempt := self._family.by_key.get(start.key)) is not None:
