@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from cantle.model.records import Launch, TaskEnded
+from cantle.model.resources import Node
 from cantle.model.study import Command
 from cantle.runner.messages import Define, Ended, Forget, Key, Start
 
@@ -64,6 +65,8 @@ class Calls:
         self._defined: dict[int, set[str]] = {}
         self._results: dict[int, Result] = {}
         self._running: dict[Key, int] = {}
+        self._stores: dict[int, str] = {}
+        """Where what a node keeps lies: with its machine's other nodes, or if it is apart alone. From the first call on."""
         self._brought: dict[tuple[int, str], str] = {}
         """Copies of kept results: by task and machine, where they lie."""
         self._held: dict[Key, _Held] = {}
@@ -143,6 +146,9 @@ class Calls:
         place = launch.on[0]
         node = place.node
         key = (launch.task, launch.attempt)
+        if not self._stores:
+            for index, each in self._engine.nodes().items():
+                self._hold(index, each)
         if call.function not in self._defined.get(node, ()):
             self._define_on(node, call.function)
         after = (launch.behind, launch.if_done) if launch.if_done and launch.behind is not None else None
@@ -179,14 +185,34 @@ class Calls:
             self.stop(start.key, "interrupted", "it was to follow a call that did not begin")
         return True
 
+    def node_came(self, index: int, node: Node) -> None:
+        """The node is there: from now on its runner holds what its machine keeps."""
+        if self._stores:
+            self._hold(index, node)
+
     def node_gone(self, node: int) -> None:
-        """The node is gone, with what is kept there."""
+        """The node is gone; what is kept there stays as long as another node sees it."""
         self._defined.pop(node, None)
+        store = self._stores.pop(node, "")
         for key in [key for key, where in self._running.items() if where == node]:
             del self._running[key]
             self._held.pop(key, None)
+        other = next((other for other, theirs in self._stores.items() if theirs == store), -1)
         for task in [t for t, result in self._results.items() if result.node == node and result.inline is None]:
-            del self._results[task]
+            if other >= 0:
+                self._results[task] = replace(self._results[task], node=other)
+            else:
+                del self._results[task]
+
+    def close(self, directory: str, home: str) -> None:
+        """All runners are gone. What killed ones have left on this machine is removed."""
+        import shutil
+
+        from cantle.runner.calling.store import folders, remove_unless_held
+
+        folder, spare = folders(directory, home)
+        remove_unless_held(folder)
+        shutil.rmtree(spare, ignore_errors=True)
 
     # Inside
 
@@ -201,7 +227,7 @@ class Calls:
         assert call is not None
         given: list[tuple[int, bytes, str]] = []
         away: list[Result] = []
-        machine = self._engine.machine_of(node)
+        machine = self._stores[node]
         for task in call.takes:
             result = self._results.get(task)
             if result is None:
@@ -211,7 +237,7 @@ class Calls:
                 return
             if result.inline is not None:
                 given.append((task, result.inline, ""))
-            elif self._engine.machine_of(result.node) == machine:
+            elif self._stores.get(result.node) == machine:
                 given.append((task, b"", result.path))
             elif (path := self._brought.get((task, machine))) is not None:
                 given.append((task, b"", path))
@@ -269,8 +295,14 @@ class Calls:
         self._running.pop(key, None)
         self._engine.put(TaskEnded(self._engine.now(), key[0], key[1], "unstartable", detail=why, everywhere=True))
 
-    def _name(self, node: int) -> str:
-        return self._engine.machine_of(node) or f"node {node}, which is gone"
+    def _hold(self, index: int, node: Node) -> None:
+        machine = node.machine or node.name
+        self._stores[index] = f"{machine}\n{index}" if node.apart else machine
+        self._engine.tell(index, Forget(()))
+
+    def _name(self, index: int) -> str:
+        node = self._engine.nodes().get(index)
+        return node.name if node is not None else f"node {index}, which is gone"
 
 
 class _Held:

@@ -139,6 +139,8 @@ class ProcessEngine:
         link.outgoing.append(encode(setup))
         self._links[index] = link
         self._inbox.watch(channel.fileno(), lambda: self._hear(index))
+        if self._calls is not None:
+            self._calls.node_came(index, node)
 
     def remove_node(self, index: int) -> None:
         """Use this node no more: the runner ends what still runs there, TERM, a short grace, KILL."""
@@ -205,10 +207,9 @@ class ProcessEngine:
         """Seconds since the epoch."""
         return self._inbox.now()
 
-    def machine_of(self, index: int) -> str:
-        """On which machine the node is; "" when it is not there any more."""
-        link = self._links.get(index)
-        return link.node.machine or link.node.name if link is not None else ""
+    def nodes(self) -> dict[int, Node]:
+        """The nodes that are there."""
+        return {index: link.node for index, link in self._links.items()}
 
     def tell(self, index: int, message: Hold | Release | Sweep | Define | Forget) -> bool:
         """Say this to the node's runner with all else of this turn. Whether the node is there."""
@@ -317,6 +318,8 @@ class ProcessEngine:
             self._gangs.close()
         for index in list(self._links):
             self.remove_node(index)
+        if self._calls is not None:
+            self._calls.close(self._directory, self._home)
 
     def _is_busy(self) -> bool:
         return bool(self._where) or (self._gangs is not None and self._gangs.sweeps)

@@ -129,7 +129,7 @@ class Crew:
         self._family = family
         self._keeper = keeper
         self._poll = poll
-        self.store = Store(setup.directory, os.path.join(setup.directory, f"{setup.packed}.kept"))  # noqa: PTH118
+        self.store = Store(setup.directory, os.path.dirname(setup.packed))  # noqa: PTH120
         self._bodies: dict[str, bytes] = {}
         self._busy: dict[Place, Worker] = {}
         self._idle: dict[Kind, list[tuple[float, Worker]]] = {}
