@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from elastic_rig import Happened, fixed, run
+from growing_rig import Happened, fixed, run
 
 from cantle.allocations.local import LocalAllocation
 from cantle.allocations.providers.elastic import ElasticAllocation

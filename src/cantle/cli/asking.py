@@ -48,6 +48,11 @@ def _cancel_asked(asked: Namespace) -> int:
 
                 if cancel_in_queue(directory, asked.yes):
                     continue
+            if not names and Layout(directory).elastic.is_dir():
+                from cantle.cli.elastic import cancel_what_is_left
+
+                if cancel_what_is_left(Layout(directory), asked.yes):
+                    continue
             _cancel(load_one(directory), names, asked.yes)
         except CantleError as problem:
             print(f"cantle: {problem}", file=sys.stderr)

@@ -206,3 +206,36 @@ def take_back_leftovers(layout: Layout, note: Callable[[str], None]) -> int:
     from cantle.allocations.providers.leftovers import take_back
 
     return take_back(layout.elastic, note, function)
+
+
+def cancel_what_is_left(layout: Layout, yes: bool) -> bool:
+    """Take back what a dead conductor has left; False when nothing is on record, or one is at work: then it is asked.
+
+    Raises RequestError when that is not meant after all, MachineError when something is left all the same.
+    """
+    import sys
+
+    from cantle.allocations.providers.records import Records
+    from cantle.errors import MachineError, RequestError
+    from cantle.store.lock import ConductorLock, holder
+
+    left = Records(layout.elastic).left()
+    if not left or holder(layout.lock) is not None:
+        return False
+    nodes = sum(each.count for each in left)
+    what = f"what a conductor that is dead has left of {nodes:,} nodes that it asked for"
+    if not yes:
+        if not sys.stdin.isatty():
+            raise RequestError("nobody can be asked here whether you mean it; say so with -y")
+        if input(f"Cancel {what}? [y/N] ").strip().lower() not in ("y", "yes"):
+            raise RequestError("nothing was canceled")
+    lock = ConductorLock(layout.lock)
+    lock.acquire()
+    try:
+        done = take_back_leftovers(layout, lambda text: print(f"cantle: {text}", file=sys.stderr))
+    finally:
+        lock.release()
+    if done < len(left):
+        raise MachineError(f"of {len(left)} requests {len(left) - done} may have left something")
+    print(f"canceled: {what}")
+    return True

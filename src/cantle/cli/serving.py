@@ -102,6 +102,8 @@ def _node(asked: Namespace) -> tuple[LocalAllocation, Node]:
     from msgspec.structs import replace
 
     node = here.this_machine()
+    if asked.request and node.cores < len(os.sched_getaffinity(0)):
+        node = replace(node, core_ids=())  # the rest may be another job's, and nobody says which of them are ours
     name = asked.name or os.environ.get("SLURMD_NODENAME") or node.name  # srun and people call it by Slurm's name
     machine = asked.machine or node.machine
     return here, replace(node, name=name, machine=machine, kind=asked.kind, ends_at=asked.until)

@@ -56,9 +56,7 @@ def text_of(asked: Asked, kind: Kind, system: str, nodes: int) -> str:
 
 
 def _options(kind: Kind) -> list[str]:
-    words = ["--kind", kind.name, "--cores", str(kind.cores)]
-    if kind.gpus:
-        words += ["--gpus", str(kind.gpus)]
+    words = ["--kind", kind.name, "--cores", str(kind.cores), "--gpus", str(kind.gpus)]
     if kind.memory_mib:
         words += ["--memory", f"{kind.memory_mib}MiB"]
     for name, number in kind.named:
