@@ -16,14 +16,14 @@ from cantle.model.records import NodeReleased, NodesJoined, RequestAnswered
 from cantle.store.journal import read
 from cantle.store.layout import Layout
 
-CONDUCTOR = str(Path(__file__).with_name("growing_conductor.py"))
-POOL = "lab: {cores: 2, hosts: 'c[1-3]'}"
+POOL = "lab: {cores: 2, max: 2, hosts: 'c[1-3]'}"
 
 
-def begin(cluster: Cluster, path: Path, grows: str, *words: str) -> subprocess.Popen[str]:
+def begin(cluster: Cluster, path: Path, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, CONDUCTOR, *words], cwd=path, env={**cluster.env, "GROWS": grows}, text=True,
-        start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        [sys.executable, "-m", "cantle", *words, "--scaling", "idle=0", "--scaling", "cool-down=0"], cwd=path,
+        env=cluster.env, text=True, start_new_session=True, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
 
 
@@ -48,7 +48,7 @@ def test_hosts_of_a_pool_work_and_one_that_is_given_back_keeps_nothing(
     tidy_cluster: Cluster, shared_path: Path
 ) -> None:
     command = "test {} = 1 && sleep 6 || sleep 0.2"
-    process = begin(tidy_cluster, shared_path, "lab:2", "map", command, "--range", "1-6", "-o", "out", "--kinds", POOL)
+    process = begin(tidy_cluster, shared_path, "map", command, "--range", "1-6", "-o", "out", "--kinds", POOL)
     out = shared_path / "out"
     try:
         assert wait_until(lambda: has_said(out, NodeReleased), 60)
@@ -61,32 +61,24 @@ def test_hosts_of_a_pool_work_and_one_that_is_given_back_keeps_nothing(
         ended(process)
     assert process.returncode == 0
     happened = Happened(out)
-    assert happened.done() == {task: 1 for task in range(6)}
+    assert happened.done() == dict.fromkeys(range(6), 1)
     assert [(node.name, node.kind, node.cores) for node in sorted(happened.nodes, key=lambda node: node.name)] == [
         ("c1", "lab", 2),
         ("c2", "lab", 2),
     ]
 
 
-def test_a_pool_has_no_more_nodes_than_hosts_and_one_that_is_down_is_refused_by_name(
-    tidy_cluster: Cluster, shared_path: Path
-) -> None:
-    pool = "lab: {cores: 2, hosts: 'c1,nosuchhost'}"
-    process = begin(
-        tidy_cluster, shared_path, "lab:3", "map", "sleep 3; echo", "--range", "1-2", "-o", "out", "--kinds", pool
-    )
+def test_a_host_of_a_pool_that_cannot_be_had_is_refused_by_name(tidy_cluster: Cluster, shared_path: Path) -> None:
+    pool = "lab: {cores: 1, hosts: 'c1,nosuchhost'}"
+    process = begin(tidy_cluster, shared_path, "map", "sleep 3; echo", "--range", "1-2", "-o", "out", "--kinds", pool)
     ended(process)
     assert process.returncode == 0, "the one that is there did all"
     answers = Happened(shared_path / "out").of(RequestAnswered)
-    assert answers[-1].refused == 2
-    told = " ".join(answer.detail for answer in answers)
-    assert "all 2 hosts of the pool are in use" in told and "nosuchhost" in told
+    assert answers[-1].refused == 1 and answers[-1].detail.startswith("nosuchhost: ssh: Could not resolve")
 
 
 def test_when_its_conductor_is_killed_the_runners_of_a_pool_end(tidy_cluster: Cluster, shared_path: Path) -> None:
-    process = begin(
-        tidy_cluster, shared_path, "lab:2", "map", "sleep 99; echo", "--range", "1-4", "-o", "out", "--kinds", POOL
-    )
+    process = begin(tidy_cluster, shared_path, "map", "sleep 99; echo", "--range", "1-4", "-o", "out", "--kinds", POOL)
     try:
         assert wait_until(lambda: has_said(shared_path / "out", NodesJoined), 60)
     finally:

@@ -18,9 +18,9 @@ from cantle.model.records import NodeReleased, NodesJoined, RequestAnswered
 from cantle.store.journal import read
 from cantle.store.layout import Layout
 
-CONDUCTOR = str(Path(__file__).with_name("growing_conductor.py"))
-CPU = "cpu: {cores: 2, provider: slurm, lasts: 10 min}"
-LATER = "cpu: {cores: 2, provider: slurm, lasts: 10 min, args: --begin=now+600}"
+CPU = "cpu: {cores: 2, max: 1, provider: slurm, lasts: 10 min}"
+TWO = "cpu: {cores: 2, max: 2, provider: slurm, lasts: 10 min}"
+LATER = "cpu: {cores: 2, max: 1, provider: slurm, lasts: 10 min, args: --begin=now+600}"
 """Its jobs wait in the queue."""
 
 
@@ -32,16 +32,16 @@ class Place:
         self.path = path
         self.out = path / "out"
 
-    def begin(self, grows: str, *words: str) -> subprocess.Popen[str]:
-        """A conductor."""
-        env = {**self.cluster.env, "GROWS": grows}
+    def begin(self, *words: str) -> subprocess.Popen[str]:
+        """A command; the nodes of its run go as soon as they have nothing to do."""
+        hasty = ("--scaling", "idle=0", "--scaling", "cool-down=0") if "--kinds" in words else ()
         return subprocess.Popen(
-            [sys.executable, CONDUCTOR, *words], cwd=self.path, env=env, text=True, start_new_session=True,
+            [sys.executable, "-m", "cantle", *words, *hasty], cwd=self.path, env=self.cluster.env, text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
 
-    def cantle(self, *words: str, grows: str = "cpu:1") -> subprocess.CompletedProcess[str]:
-        process = self.begin(grows, *words)
+    def cantle(self, *words: str) -> subprocess.CompletedProcess[str]:
+        process = self.begin(*words)
         said, _ = process.communicate(timeout=120)
         print(said)
         return subprocess.CompletedProcess(words, process.returncode, said, "")
@@ -72,10 +72,10 @@ def place(cluster: Cluster, shared_path: Path) -> Place:
 
 
 def test_nodes_come_as_jobs_work_and_leave_nothing_in_the_queue(place: Place) -> None:
-    done = place.cantle("map", "sleep 0.2; echo {}", "--range", "1-12", "-o", "out", "--kinds", CPU, grows="cpu:2")
+    done = place.cantle("map", "sleep 0.2; echo {}", "--range", "1-12", "-o", "out", "--kinds", TWO)
     assert done.returncode == 0
     happened = Happened(place.out)
-    assert happened.done() == {task: 1 for task in range(12)}
+    assert happened.done() == dict.fromkeys(range(12), 1)
     assert happened.asked() == {"cpu": 2}
     assert [node.kind for node in happened.nodes] == ["cpu", "cpu"]
     assert all(node.ends_at for node in happened.nodes), "a node knows when its job ends"
@@ -85,15 +85,15 @@ def test_nodes_come_as_jobs_work_and_leave_nothing_in_the_queue(place: Place) ->
 
 
 def test_a_job_that_waits_is_on_its_way_with_slurms_reason(place: Place) -> None:
-    process = place.begin("cpu:2", "map", "echo", "--range", "1-2", "-o", "out", "--kinds", LATER)
+    process = place.begin("map", "echo", "--range", "1-2", "-o", "out", "--kinds", LATER)
     try:
         assert wait_until(lambda: place.has_said(RequestAnswered), 60)
         assert wait_until(
             lambda: any("BeginTime" in record.detail for record in Happened(place.out).of(RequestAnswered)), 30
         )
         answers = [r for r in Happened(place.out).of(RequestAnswered) if "BeginTime" in r.detail]
-        assert answers[-1].coming == 2 and not answers[-1].refused
-        assert len(place.jobs()) == 2
+        assert answers[-1].coming == 1 and not answers[-1].refused
+        assert len(place.jobs()) == 1
     finally:
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=60)
@@ -104,16 +104,16 @@ def test_a_job_that_waits_is_on_its_way_with_slurms_reason(place: Place) -> None
 
 
 def test_a_job_that_slurm_refuses_is_told_in_its_words(place: Place) -> None:
-    wrong = "cpu: {cores: 2, provider: slurm, queue: nosuch}"
-    done = place.cantle("map", "sleep 3; echo", "--range", "1", "-o", "out", "--kinds", wrong, "--cores", "1")
+    wrong = "cpu: {cores: 2, max: 1, provider: slurm, queue: nosuch}"
+    done = place.cantle("map", "sleep 1.5; echo", "--range", "1-3", "-o", "out", "--kinds", wrong, "--cores", "1")
     assert done.returncode == 0, "this machine serves as well"
     assert place.has_said(RequestAnswered)
-    [answer] = Happened(place.out).of(RequestAnswered)
+    answer = Happened(place.out).of(RequestAnswered)[0]
     assert answer.refused == 1 and not answer.coming and "invalid partition" in answer.detail.lower()
 
 
 def test_ctrl_c_while_tasks_run_ends_the_jobs(place: Place) -> None:
-    process = place.begin("cpu:1", "map", "sleep 60; echo", "--range", "1-2", "-o", "out", "--kinds", CPU)
+    process = place.begin("map", "sleep 60; echo", "--range", "1-2", "-o", "out", "--kinds", CPU)
     try:
         assert wait_until(lambda: place.has_said(NodesJoined), 60)
     finally:
@@ -125,7 +125,7 @@ def test_ctrl_c_while_tasks_run_ends_the_jobs(place: Place) -> None:
 
 
 def test_killed_before_its_job_began_a_run_is_resumed_and_leaves_none_in_the_queue(place: Place) -> None:
-    process = place.begin("cpu:1", "map", "echo", "--range", "1-2", "-o", "out", "--kinds", LATER)
+    process = place.begin("map", "echo", "--range", "1-2", "-o", "out", "--kinds", LATER)
     try:
         assert wait_until(place.jobs, 60)
     finally:
@@ -144,7 +144,7 @@ def test_killed_before_its_job_began_a_run_is_resumed_and_leaves_none_in_the_que
 
 
 def test_killed_before_its_job_began_a_run_is_canceled_with_its_job(place: Place) -> None:
-    process = place.begin("cpu:1", "map", "echo", "--range", "1-2", "-o", "out", "--kinds", LATER)
+    process = place.begin("map", "echo", "--range", "1-2", "-o", "out", "--kinds", LATER)
     try:
         assert wait_until(place.jobs, 60)
     finally:
@@ -157,9 +157,7 @@ def test_killed_before_its_job_began_a_run_is_canceled_with_its_job(place: Place
 
 
 def test_killed_while_its_nodes_work_a_run_leaves_jobs_that_end_by_themselves(place: Place) -> None:
-    process = place.begin(
-        "cpu:1", "map", "sleep 300; echo", "--range", "1-2", "-o", "out", "--kinds", CPU, "--silence", "4"
-    )
+    process = place.begin("map", "sleep 300; echo", "--range", "1-2", "-o", "out", "--kinds", CPU, "--silence", "4")
     try:
         assert wait_until(lambda: place.has_said(NodesJoined), 60)
     finally:
@@ -171,7 +169,7 @@ def test_killed_while_its_nodes_work_a_run_leaves_jobs_that_end_by_themselves(pl
 def test_a_job_of_several_nodes_gives_a_single_one_back_while_the_other_works(place: Place) -> None:
     block = "cpu: {cores: 1, provider: slurm, lasts: 10 min, block: 2, whole_nodes: true}"
     command = "test {} = 1 && sleep 12 || sleep 1"
-    process = place.begin("cpu:2", "map", command, "--range", "1-2", "-o", "out", "--kinds", block)
+    process = place.begin("map", command, "--range", "1-2", "-o", "out", "--kinds", block)
     try:
         assert wait_until(lambda: place.has_said(NodeReleased), 60)
         [job] = place.jobs()

@@ -65,6 +65,7 @@ def scaling_asked(asked: Namespace) -> Scaling | None:
     """What the command line says about how the run grows and shrinks, None for nothing. Raises RequestError."""
     if not asked.scaling:
         return None
+    from cantle.core.scaling.naming import NAMES, opinion_of
     from cantle.core.scaling.settings import Scaling
     from cantle.readers.quantities import duration_s
 
@@ -80,6 +81,10 @@ def scaling_asked(asked: Namespace) -> Scaling | None:
         elif equals and key.replace("-", "").isalpha():
             raise wrong(f"--scaling {word}: {key!r} is no bound; there are {', '.join(_SETTINGS)}")
         else:
+            if _is_function(word) and word.partition(":")[0] not in NAMES:
+                function(word)
+            else:
+                opinion_of(word)
             policies.append(word)
     return Scaling(policies=tuple(policies), **said)
 
