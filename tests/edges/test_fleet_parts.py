@@ -104,6 +104,14 @@ def test_a_letter_is_its_owners_alone_from_its_first_byte_on(tmp_path: Path) -> 
         letters.read(path)
     path.write_text("nonsense")
     path.chmod(0o600)
+    if os.geteuid() == 0:
+        os.chown(path, 1234, -1)
+        with pytest.raises(RequestError, match="belongs to user 1234"):
+            letters.read(path)
+        os.chown(path, 65534, -1)  # as where a network's file system cannot tell owners
+        with pytest.raises(RequestError, match="no letter from a conductor"):
+            letters.read(path)
+        os.chown(path, 0, -1)
     with pytest.raises(RequestError, match="no letter from a conductor"):
         letters.read(path)
     with pytest.raises(RequestError, match="No such file"):
@@ -242,7 +250,10 @@ def test_an_allocation_counts_what_is_on_its_way_and_ends_in_order(tmp_path: Pat
     hear()
     assert [e.count for e in inbox.events if isinstance(e, NodesAwaited)] == [1, 2, 0], "nobody waits for ever"
     assert isinstance(inbox.events[-2], StopAsked), "the run is stopped, so that no task is called impossible"
+    descriptors = set(fleet._wake)
     fleet.close()
+    assert not descriptors & {int(name) for name in os.listdir("/proc/self/fd")}
+    fleet._put(Broken("nobody hears it any more"))
     assert source.closed and not inbox.watched and not list((tmp_path / "fleet").iterdir())
 
 

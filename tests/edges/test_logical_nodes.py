@@ -214,6 +214,17 @@ def test_a_killed_runner_takes_its_tasks_with_it_and_its_node_comes_back(tmp_pat
         assert r.ended(2).outcome == "done"
 
 
+@pytest.mark.real
+def test_what_cannot_be_started_names_its_node_where_there_are_several(tmp_path: Path) -> None:
+    with logical(tmp_path, "2x4") as r:
+        r.launch(0, packed("/no/such/program"), node=1)
+        assert r.ended(0).detail.startswith("on node2: starting /no/such/program: ")
+    (tmp_path / "one").mkdir()
+    with logical(tmp_path / "one", "1x4") as r:
+        r.launch(0, packed("/no/such/program"), node=0)
+        assert r.ended(0).detail.startswith("starting /no/such/program: ")
+
+
 def start(*words: str, cwd: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [*CANTLE, *words], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True

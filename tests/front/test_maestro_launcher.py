@@ -178,3 +178,17 @@ def test_parts_may_vary_and_are_checked_for_each_combination(tmp_path):
 def test_complaints_are_none_where_all_fits():
     assert complaints(["1n, 4p", "1n, 4p"], STEP) == []
     assert complaints(["8n, 4p"], Settings(procs=8)) == []
+
+
+def test_the_launcher_of_a_batch_system_that_is_not_here_is_refused_before_anything_begins(
+    tmp_path, monkeypatch, capsys
+):
+    from cantle.cli.main import main
+
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    path = write(tmp_path, one_step("cmd: $(LAUNCHER) hostname\nprocs: 2"))
+    with pytest.raises(SystemExit) as ended:
+        main(["run", str(path), "-o", str(tmp_path / "out"), "--launcher", "lsf"])
+    assert ended.value.code == 1
+    assert "--launcher jsrun: there is no jsrun on this machine" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

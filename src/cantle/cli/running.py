@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cantle.cli.command import Command, at_least
+from cantle.cli.command import Command, at_least, wrong
 from cantle.cli.machine import conduct, fresh_directory, limit_options, limits_of, machine_options, say, this_machine
 from cantle.cli.slicing import slicing_asked, slicing_options
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
     from cantle.model.study import Study
+
+_OF_BATCH_SYSTEMS = ("flux", "jsrun", "srun")
 
 
 def study_arguments(parser: ArgumentParser, remote: bool = False) -> None:
@@ -104,6 +106,8 @@ def _run(asked: Namespace) -> int:
 
             errand = ahead.errand(asked.study_file)
         machine = this_machine(asked, errand)
+        if asked.launcher and not machine.is_spread:
+            _refuse_absent(asked.launcher)
 
     from cantle.runtime.conducting import begin
 
@@ -120,6 +124,19 @@ def _run(asked: Namespace) -> int:
         return 0
     limits = limits_of(study, asked.throttle, asked.rlimit, asked.fail_fast)
     return conduct(begin(study, layout, reader, limits, options, sys.argv), machine, asked)
+
+
+def _refuse_absent(name: str) -> None:
+    """A batch system's own launcher that is not here will not come with a module that a step loads."""
+    from shutil import which
+
+    from cantle.engines.launchers.choosing import ALSO_CALLED
+
+    name = ALSO_CALLED.get(name, name)
+    if name in _OF_BATCH_SYSTEMS and which(name) is None:
+        raise wrong(
+            f"--launcher {name}: there is no {name} on this machine; run inside a job of its batch system, or leave it"
+        )
 
 
 def read_study(asked: Namespace, dry: bool, elsewhere: bool = False) -> tuple[Study, str, str]:

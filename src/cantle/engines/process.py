@@ -373,6 +373,8 @@ class ProcessEngine:
                 message = on_our_clock(message, ahead_s)
             if type(message) is Ended:
                 link.received = message.number
+                if message.outcome == "unstartable" and len(self._links) > 1:
+                    message = replace(message, detail=f"on {link.node.name}: {message.detail}")
                 if message.key in link.running:
                     link.running.discard(message.key)
                     del self._where[message.key]

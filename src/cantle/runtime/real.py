@@ -206,6 +206,7 @@ class RealWorld:
             except CantleError as problem:
                 lost.append(NodeLost(self.inbox.now(), index, str(problem)))
                 self.lost.append(f"a node is lost: {node.name}: {problem}")
+                self.allocation.lost(node)
                 continue
             self.engine.add_node(index, node, channel)
         return lost

@@ -10,6 +10,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from threading import Lock
 from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
@@ -121,6 +122,8 @@ class FleetAllocation:
         self._inbox: Inbox | None = None
         self._told: deque[News | _Said] = deque()
         self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._waking = Lock()
+        """Whoever wakes us must not meet a descriptor that has become somebody else's meanwhile."""
         self._awaited: dict[int, int] = {}
         """By source, how many of its runners are on their way; -1: this machine's own nodes."""
         self._awaited_told = 0
@@ -191,6 +194,11 @@ class FleetAllocation:
             self._here.close()
         if self._inbox is not None:
             self._inbox.unwatch(self._wake[0])
+        with self._waking:  # a thread that did not end in time may still have something to say
+            for fd in self._wake:
+                if fd >= 0:
+                    os.close(fd)
+            self._wake = (-1, -1)
         if self._folder is not None:
             for name in (letters.FILE, _PROBE):
                 (self._folder / name).unlink(missing_ok=True)
@@ -199,10 +207,11 @@ class FleetAllocation:
 
     def _put(self, said: News | _Said) -> None:
         self._told.append(said)
-        try:
-            os.write(self._wake[1], b"\0")
-        except OSError:  # full of wake-ups already, or all is over
-            pass
+        with self._waking:
+            try:
+                os.write(self._wake[1], b"\0")
+            except OSError:  # full of wake-ups already, or all is over
+                pass
 
     def _judge(self, hello: Hello) -> Verdict:
         """In the server's thread; reads only what does not change any more once runners can come."""

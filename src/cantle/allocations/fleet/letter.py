@@ -17,6 +17,8 @@ from cantle.errors import RequestError
 
 FILE = "letter"
 _MARK = "cantle-letter-1"
+_NOBODY = 65534
+"""To whom all files seem to belong where a network's file system cannot tell their owners."""
 
 
 class Letter(msgspec.Struct, frozen=True):
@@ -66,17 +68,22 @@ def write(path: Path, letter: Letter) -> None:
 
 
 def read(path: Path) -> Letter:
-    """The letter in this file. Raises RequestError when it cannot be read, or others could have read it."""
+    """The letter in this file. Raises RequestError when it cannot be read, is somebody else's, or others could have read it."""
     try:
         with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
+            status = os.fstat(file.fileno())
             data = file.read()
     except OSError as error:
         raise RequestError(
             f"{path}: {error.strerror}. A run that takes runners writes this file when it begins, and removes it at its end."
         ) from None
+    if status.st_uid not in (os.geteuid(), _NOBODY):
+        raise RequestError(
+            f"{path} belongs to user {status.st_uid}: whoever wrote it could run anything here as you. "
+            "A runner serves runs of its own user"
+        )
     letter = decode(data, str(path))
-    if stat.S_IMODE(mode) & 0o077:
+    if stat.S_IMODE(status.st_mode) & 0o077:
         raise RequestError(
             f"{path} can be read by others: its key is worth nothing. Begin the run anew, or chmod 600 it."
         )

@@ -34,6 +34,7 @@ from cantle.allocations.fleet.lane import Lane, open_lane
 from cantle.allocations.fleet.letter import Letter
 from cantle.allocations.fleet.reaching import context_of, reach
 from cantle.allocations.fleet.relay import Relay
+from cantle.allocations.fleet.scratch import Scratch
 from cantle.allocations.fleet.source import JOINED
 from cantle.allocations.fleet.source import REFUSED as TOLD_REFUSED
 from cantle.allocations.fleet.turning import turn
@@ -127,7 +128,7 @@ class Member:
 
         problems: list[str] = []
         hear_log(problems.append)
-        with _scratch() as scratch:
+        with Scratch() as scratch:
             worker = Worker(
                 found.address,
                 nthreads=1,
@@ -321,21 +322,6 @@ class Member:
 
 def _own() -> dict[bytes, bytes]:
     return {name.encode(): os.fsencode(os.environ[name]) for name in _THE_NODES_OWN if name in os.environ}
-
-
-class _scratch:  # noqa: N801 - a context, written like a function
-    """A directory for what Dask writes, which nothing of ours needs; removed at the end."""
-
-    def __enter__(self) -> str:
-        from tempfile import mkdtemp
-
-        self._path = mkdtemp(prefix="cantle-")
-        return self._path
-
-    def __exit__(self, *_: object) -> None:
-        from shutil import rmtree
-
-        rmtree(self._path, ignore_errors=True)
 
 
 def report_to_stderr(text: str) -> None:
