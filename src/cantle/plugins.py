@@ -15,7 +15,9 @@ from typing import Any, Literal
 
 from cantle.errors import PluginError, RequestError
 
-Group = Literal["readers", "engines", "allocations", "packers", "launchers", "batch_systems", "providers"]
+Group = Literal[
+    "readers", "engines", "hosted_engines", "allocations", "packers", "launchers", "batch_systems", "providers"
+]
 
 OURS: dict[Group, dict[str, str]] = {
     "readers": {
@@ -26,6 +28,11 @@ OURS: dict[Group, dict[str, str]] = {
     "engines": {
         "process": "cantle.engines.process:ProcessEngine",
         "mpi": "cantle.engines.process:ProcessEngine",  # a launch across nodes is one process there, and what it spreads
+    },
+    "hosted_engines": {
+        "dask": "cantle.engines.hosted.dask:Dask",
+        "ray": "cantle.engines.hosted.ray:Ray",
+        "torchrun": "cantle.engines.hosted.torchrun:Torchrun",
     },
     "allocations": {"local": "cantle.allocations.local:LocalAllocation"},
     "packers": {

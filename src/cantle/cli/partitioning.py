@@ -44,6 +44,12 @@ def _arguments(parser: ArgumentParser) -> None:
     create.add_argument(
         "--near", action="append", default=[], metavar="MACHINE", help="prefer the nodes of this machine"
     )
+    create.add_argument(
+        "--engine",
+        default="",
+        metavar="NAME",
+        help="what lives in it as long as it does: dask, ray, torchrun, or one that a study or a package brings",
+    )
     create.add_argument("-w", "--wait", action="store_true", help="wait until tasks may run in it")
     listing = actions.add_parser("list", help="show the partitions of a run")
     directory_argument(listing)
@@ -123,7 +129,10 @@ def _ask(run: Run, asked: Namespace) -> int:
             asked.kind,
             asked.layout,
             tuple(asked.near),
+            engine=asked.engine,
         )
+        if asked.engine:
+            _require_engine(run, study, asked.engine)
         wish = PartitionAsked(time(), wanted, study, me())
     elif asked.action == "resize" and meant is not None:
         _require_possible(run, meant, int(asked.nodes))
@@ -137,6 +146,12 @@ def _ask(run: Run, asked: Namespace) -> int:
         not_answered(run)
         return 0
     return _tell_outcome(run, name, asked)
+
+
+def _require_engine(run: Run, study: int, name: str) -> None:
+    from cantle.runtime.hosting import hosted_by_name
+
+    hosted_by_name(run.state, name, study)
 
 
 def _require_possible(run: Run, partition: Partition, width: int) -> None:
@@ -270,6 +285,7 @@ Exit status: 0 when the run took note, 1 otherwise, or when there can be no such
     """\
   cantle partition create out wide --nodes 4 --wait     four whole nodes
   cantle partition create out side --nodes 8 --cores 2  two cores of each of eight nodes
+  cantle partition create out calc --nodes 4 --engine dask   a Dask cluster of its own on four nodes
   cantle partition list out
   cantle partition resize out wide 6
   cantle partition request out mine '2 x 4 + 3 x 1, at most 4'   elements of slices, for tasks with `partition: mine`

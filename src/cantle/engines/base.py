@@ -18,6 +18,9 @@ from cantle.model.seams import Channel
 from cantle.model.study import Command
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cantle.engines.hosted.base import Hosted, Papers, Station
     from cantle.model.streams import Streams
 
 
@@ -75,6 +78,30 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """End everything on all nodes and wait, for a bounded time, until it has ended."""
+
+
+@runtime_checkable
+class HostingEngine(Engine, Protocol):
+    """An engine in whose partitions others may live. Where it is none, partitions that want one fail."""
+
+    def open_hosting_partition(
+        self,
+        partition: int,
+        name: str,
+        hosted: Hosted,
+        stations: Sequence[Station],
+        papers: Callable[[], Papers],
+    ) -> None:
+        """Start the agent of a partition on these nodes, and this engine in it.
+
+        `PartitionStarted` follows when it serves, or `PartitionFailed` when nothing of it is left.
+        """
+
+    def grow_hosting(self, partition: int, stations: Sequence[Station]) -> None:
+        """What it hosts shall be on these nodes as well, of which the partition has all that it wants."""
+
+    def retire_workers(self, partition: int, nodes: Sequence[int]) -> None:
+        """What it hosts shall leave these nodes. `WorkersRetired` follows for each."""
 
 
 @runtime_checkable

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from cantle.model.records import Launch, NodeLost, Outcome, PartitionEnded, Stop, TaskEnded, TaskStarted
+from cantle.model.records import Launch, NodeLost, Outcome, PartitionEnded, Stop, TaskEnded, TaskStarted, WorkersRetired
 from cantle.model.resources import Node
 from cantle.model.seams import Channel, Inbox
 from cantle.model.study import Command
@@ -35,6 +35,8 @@ from cantle.runner.messages import (
     Leaving,
     Release,
     Said,
+    Serve,
+    Serving,
     Setup,
     Staged,
     Start,
@@ -45,11 +47,12 @@ from cantle.runner.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from cantle.engines.agents import Agents
     from cantle.engines.calls import Calls
     from cantle.engines.gangs import Gangs
+    from cantle.engines.hosted.base import Hosted, Papers, Station
     from cantle.model.streams import Streams
 
 _CLOSING_S = 5.0
@@ -180,11 +183,71 @@ class ProcessEngine:
 
     def open_partition(self, partition: int, name: str, nodes: Sequence[int]) -> None:
         """Start the agent of a partition on these nodes."""
+        self._its_agents().open(partition, name, nodes)
+
+    def open_hosting_partition(
+        self,
+        partition: int,
+        name: str,
+        hosted: Hosted,
+        stations: Sequence[Station],
+        papers: Callable[[], Papers],
+    ) -> None:
+        """Start the agent of a partition on these nodes, and in it this engine."""
+        from cantle.engines.hosted.base import Site
+        from cantle.engines.hosted.hosting import Hosting
+
+        agents = self._its_agents()
+        here = os.uname().nodename
+        site = Site(
+            partition,
+            name,
+            os.path.abspath(self._directory),  # noqa: PTH100
+            f"{self._home}/hosted/{partition}",
+            stations[0],
+            0,
+            all((link.node.machine or link.node.name) == here for link in self._links.values()),
+            papers,
+        )
+        hosting = Hosting(
+            hosted,
+            site,
+            stations,
+            post=self._post_serve,
+            end=lambda key, why, grace_s: self._end(key, "interrupted", why, grace_s),
+            put=self._inbox.put,
+            over=agents.over,
+            now=self._inbox.now,
+        )
+        agents.open(partition, name, [station.node for station in stations], hosting)
+
+    def grow_hosting(self, partition: int, stations: Sequence[Station]) -> None:
+        """What the partition hosts shall be on these nodes as well, of which the partition has all that it wants."""
+        if self._agents is not None and (hosting := self._agents.hosting(partition)) is not None:
+            hosting.grow(stations)
+
+    def retire_workers(self, partition: int, nodes: Sequence[int]) -> None:
+        """What the partition hosts shall leave these nodes."""
+        if self._agents is not None and (hosting := self._agents.hosting(partition)) is not None:
+            hosting.retire(nodes)
+        else:
+            self._inbox.put(WorkersRetired(self._inbox.now(), partition, tuple(nodes)))
+
+    def _its_agents(self) -> Agents:
         if self._agents is None:
             from cantle.engines.agents import Agents
 
             self._agents = Agents(self._inbox, self.tell)
-        self._agents.open(partition, name, nodes)
+        return self._agents
+
+    def _post_serve(self, node: int, serve: Serve) -> bool:
+        link = self._links.get(node)
+        if link is not None:
+            link.outgoing.append(encode(serve))
+            link.running.add(serve.start.key)
+            link.unsent.append(serve.start.key)
+            self._where[serve.start.key] = node
+        return link is not None
 
     def resize_partition(self, partition: int, joining: Sequence[int], leaving: Sequence[int]) -> None:
         """The agent serves these nodes as well, and those no more."""
@@ -290,6 +353,8 @@ class ProcessEngine:
         """Send what has been gathered since the last flush."""
         if self._gangs is not None:
             self._gangs.tick()
+        if self._agents is not None:
+            self._agents.tick(time.monotonic())
         for index, link in list(self._links.items()):
             if link.outgoing or link.channel.backlog:
                 self._send(index, link)
@@ -305,6 +370,8 @@ class ProcessEngine:
                         self._gangs.never_sent(key)
                 link.unsent.clear()
                 link.outgoing.clear()
+        if self._agents is not None:
+            self._agents.silence()
         if self._gangs is not None:
             self._gangs.stop_all("interrupted", "the run was closed")
         for key in self._where:
@@ -378,6 +445,9 @@ class ProcessEngine:
                 if message.key in link.running:
                     link.running.discard(message.key)
                     del self._where[message.key]
+                    if message.key[0] < 0:
+                        self._its_agents().ended(message)
+                        continue
                     if self._homes and message.key in self._homes:
                         message = self._taken_in(message)
                     if self._calls is not None:
@@ -385,12 +455,16 @@ class ProcessEngine:
                     if self._gangs is None or not self._gangs.ended(message):
                         put(as_event(message))
             elif type(message) is Started:
-                if message.key in link.running and (self._gangs is None or not self._gangs.started(message)):
+                if message.key[0] < 0 or message.key not in link.running:
+                    continue
+                if self._gangs is None or not self._gangs.started(message):
                     put(TaskStarted(message.time, message.key[0], message.key[1], message.pid))
             elif type(message) is Swept and self._gangs is not None:
                 self._gangs.swept(index, message.key)
             elif type(message) is Said and self._gangs is not None:
                 self._gangs.said(message.key, message.text, message.over, message.waits)
+            elif type(message) is Serving and self._agents is not None:
+                self._agents.serves(message.key, message.text)
             elif type(message) is Held and self._agents is not None:
                 self._agents.heard(index, message.partition)
             elif type(message) is Leaving:

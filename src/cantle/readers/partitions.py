@@ -4,6 +4,7 @@ cantle:
     partitions:
         sim: {nodes: 2, cores: 4, layout: contiguous, near: [node3]}
         mine: {elements: "2 x 400 + 3 x 50, at most 4"}
+        calc: {nodes: 4, engine: dask}
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from .quantities import memory_mib
 from .shape import is_kind, only
 from .yaml_nodes import Item
 
-_KEYS = ("nodes", "cores", "gpus", "memory", "kind", "layout", "near", "elements")
+_KEYS = ("nodes", "cores", "gpus", "memory", "kind", "layout", "near", "elements", "engine")
 _LAYOUTS = ("any", "contiguous", "spread")
 
 
@@ -138,6 +139,12 @@ def _wish(name: str, item: Item, path: str, findings: Findings) -> PartitionWish
             findings.wrong(near.line, f"{path}.near", "must name machines", "near: [node1, node2]")
         else:
             said["near"] = tuple(each.text for each in entries)
+    engine = item.mapping.get("engine")
+    if engine is not None:
+        if isinstance(engine.value, dict | list) or not engine.text:
+            findings.wrong(engine.line, f"{path}.engine", f"must be a name, not {engine.kind}", "dask, say")
+        else:
+            said["engine"] = engine.text
     elements = item.mapping.get("elements")
     if elements is not None:
         said["elements"] = elements.text

@@ -21,7 +21,7 @@ BATCH_TYPES = ("local", "slurm", "lsf", "flux", "local_pool")
 _TOP = ("description", "env", "batch", "study", "global.parameters", "cantle")
 _ENV = ("variables", "labels", "sources", "dependencies")
 _SLICING = ("slices", "streams", "max_active")
-_OWN = ("steps", "throttle", "rlimit", "fail_fast", "partitions", *_SLICING)
+_OWN = ("steps", "throttle", "rlimit", "fail_fast", "partitions", "engines", *_SLICING)
 _REFS = ("tag", "hash", "branch")
 TAKEN = ("SPECROOT",)
 
@@ -289,6 +289,14 @@ def _own(block: Item, spec: Specification, findings: Findings) -> None:
         from .partitions import partitions_of
 
         spec.partitions = partitions_of(block.mapping["partitions"], "cantle.partitions", findings)
+    if "engines" in block.mapping:
+        from .engines import engines_of
+
+        spec.engines = engines_of(block.mapping["engines"], "cantle.engines", findings)
+    if any(wish.engine for wish in spec.partitions):
+        from .engines import check_engines
+
+        check_engines(block.mapping["partitions"], spec.partitions, spec.engines, findings)
     steps = block.mapping.get("steps")
     if steps is not None and steps.value is not None and is_kind(steps, dict, "cantle.steps", findings):
         spec.own_steps = steps.mapping

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -25,10 +26,12 @@ from cantle.model.records import (
     NodeReleased,
     NodesJoined,
     OpenPartition,
+    PartitionTold,
     ReleaseNode,
     RequestAnswered,
     RequestNodes,
     ResumeNode,
+    RetireWorkers,
     ShrinkPartition,
     Stop,
     TaskEnded,
@@ -40,6 +43,9 @@ from cantle.model.study import Commands
 from cantle.runtime.inbox import SelectInbox
 
 _NO_MORE = "the nodes of this run neither come nor go"
+if TYPE_CHECKING:
+    from cantle.runtime.hosting import Hosting
+
 TICK_S = 0.2
 """So often at least the loop turns, for progress and requests, when nothing happens."""
 
@@ -55,6 +61,7 @@ class RealWorld:
         self.allocation = allocation
         self.engine = engine
         self.work = work
+        self._hosting: Hosting | None = None
         self._wake_at = math.inf
         self._wanted: list[tuple[int, RequestNodes | WithdrawRequest | ReleaseNode]] = []
         """What this turn wants of the allocation, once it is written down; with the number of the request or node."""
@@ -74,6 +81,8 @@ class RealWorld:
                 of_nodes = True
             elif kind is TaskHindered:
                 self._tell_hindrance(event)
+            elif kind is PartitionTold:
+                self.lost.append(self._its_hosting().in_words(event))  # type: ignore[arg-type] # just asked
         return self._with_nodes(events) if of_nodes else events
 
     def _tell_hindrance(self, event: Event) -> None:
@@ -125,7 +134,8 @@ class RealWorld:
                 return
             if decision.partition >= 0:
                 name = self.state.partitions.all[decision.partition].name
-                command = replace(command, env={**command.env, "CANTLE_PARTITION": name})
+                env = dict(self.state.partitions.all[decision.partition].env)
+                command = replace(command, env={**command.env, **env, "CANTLE_PARTITION": name})
             step = self.state.step_of(decision.task)
             if step.streams and not self.engine.runs_streams:
                 self._cannot_start(
@@ -141,13 +151,20 @@ class RealWorld:
             self.engine.stop(decision)
         elif type(decision) is OpenPartition:
             partition = self.state.partitions.all[decision.partition]
-            self.engine.open_partition(decision.partition, partition.name, partition.nodes())
+            if partition.wish.engine:
+                self._its_hosting().open(partition)
+            else:
+                self.engine.open_partition(decision.partition, partition.name, partition.nodes())
         elif type(decision) is GrowPartition:
             self.engine.resize_partition(decision.partition, [slots.node for slots in decision.slots], ())
+            if self._hosting is not None:
+                self._hosting.grown(decision)
         elif type(decision) is ShrinkPartition:
             left = self.state.partitions.all[decision.partition].nodes()
             gone = [slots.node for slots in decision.slots if slots.node not in left]
             self.engine.resize_partition(decision.partition, (), gone)
+        elif type(decision) is RetireWorkers:
+            self._its_hosting().retire(decision)
         elif type(decision) is ClosePartition:
             self.engine.close_partition(decision.partition)
         elif type(decision) is RequestNodes:
@@ -161,6 +178,13 @@ class RealWorld:
             self.lost.append(f"node {self.state.room.nodes[decision.node].name} is drained: {decision.why}")
         elif type(decision) is ResumeNode:
             self.lost.append(f"node {self.state.room.nodes[decision.node].name} is used again: {decision.why}")
+
+    def _its_hosting(self) -> Hosting:
+        if self._hosting is None:
+            from cantle.runtime.hosting import Hosting
+
+            self._hosting = Hosting(self.state, self.inbox, self.engine)
+        return self._hosting
 
     def _cannot_start(self, launch: Launch, why: str) -> None:
         self.inbox.put(
