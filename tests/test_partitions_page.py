@@ -12,7 +12,7 @@ import pytest
 from cantle.core import standings
 from cantle.engines import rendezvous
 from cantle.model.streams import Share
-from cantle.readers import partitions, slicing
+from cantle.readers import engines, partitions, slicing
 from cantle.readers.base import ReadOptions
 from cantle.readers.maestro import MaestroReader
 
@@ -67,7 +67,7 @@ def test_the_states_on_the_page_are_those_of_the_table() -> None:
 
 
 def test_the_reference_names_every_key_of_partitions_and_slices() -> None:
-    for key in (*partitions._KEYS, *slicing.KEYS):
+    for key in (*partitions._KEYS, *slicing.KEYS, *engines.KEYS):
         assert re.search(rf"`{key}: ", REFERENCE) or f"`{key}: SIZE`" in REFERENCE, key
 
 
