@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -28,6 +29,9 @@ from cantle.model.resources import Node, list_to_mask
 from cantle.model.streams import Share, Streams, crowding, output_stem, shares
 from cantle.model.study import MOST_STREAMS, Command
 from cantle.runner.messages import Ended, Key, Start, Started, Sweep
+
+if TYPE_CHECKING:
+    from cantle.engines.hosted.base import Hosted, Meeting
 
 _MOURNING_S = 15.0
 """The longest time for which the loss of a node is held back."""
@@ -120,10 +124,11 @@ class Gangs:
         walltime_s: float,
         memory_mib: int,
         directory: str,
+        hosted: Hosted | None = None,
     ) -> list[tuple[int, Start]]:
         """Take in an attempt on these nodes; what to send to which of them. Raises ValueError when it cannot be started.
 
-        `directory` is that in which the command's relative paths begin.
+        `directory` is that in which the command's relative paths begin. `hosted` lives in the partition where it runs.
         """
         env = {
             **command.env,
@@ -154,7 +159,10 @@ class Gangs:
                 part: Key = (launch.task, launch.attempt, share.stream, streams.count)
                 each = _for_stream(command, env, share, launch.attempt, directory)
                 if streams.together:
-                    each.env.update(_meeting(share, streams.count, nodes, port))
+                    meeting = _meeting(share, streams.count, nodes, port)
+                    each.env.update(meeting)
+                    if hosted is not None:
+                        each.env.update(hosted.of_process(_told(launch, share, streams.count, len(nodes), meeting)))
                 starts.append((share.node, Start(part, each, share.cores, share.gpus, walltime_s, memory_mib)))
                 lanes[part] = (share.node, share.lane)
             gang = _Gang(launch, lanes, port, walltime_s if in_lines else 0.0)
@@ -356,6 +364,23 @@ def _for_stream(command: Command, env: dict[str, str | None], share: Share, atte
         path = command.script_path if command.script_path.startswith("/") else f"{directory}/{command.script_path}"
         each = replace(each, argv=(*command.shell, path), script="", script_path="")
     return each
+
+
+def _told(launch: Launch, share: Share, streams: int, nodes: int, meeting: dict[str, str]) -> Meeting:
+    from cantle.engines.hosted.base import Meeting
+
+    return Meeting(
+        meeting["MASTER_ADDR"],
+        int(meeting["MASTER_PORT"]),
+        share.stream,
+        streams,
+        share.at,
+        nodes,
+        share.local,
+        share.beside,
+        launch.task,
+        launch.attempt,
+    )
 
 
 def _meeting(share: Share, streams: int, nodes: Sequence[Node], port: int) -> dict[str, str]:

@@ -509,7 +509,9 @@ class ProcessEngine:
         directory = base.directory if base is not None else self._directory
         try:
             encode(command)
-            starts = self._gangs.add(launch, command, nodes, streams, walltime_s, memory_mib, directory)
+            hosting = self._agents.hosting(launch.partition) if self._agents is not None else None
+            hosted = hosting.hosted if hosting is not None else None
+            starts = self._gangs.add(launch, command, nodes, streams, walltime_s, memory_mib, directory, hosted)
         except UnicodeEncodeError as error:
             self._unstartable(key, _no_text(error))
             return
