@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -78,6 +79,21 @@ def test_what_fails_there_fails_here(rig):
     done = run("studies/s.yaml", "-r", "far")
     assert done.returncode == 2
     assert "1 failed" in done.stdout
+
+
+def test_how_to_go_on_is_told_as_it_is_typed_here(rig):
+    Path("studies/s.yaml").write_text(STUDY.replace("cat ", "[ -e $(SPECROOT)/../mended ] || exit 3; cat "))
+    done = run("studies/s.yaml", "-r", "far", "-o", "an out")
+    assert done.returncode == 2, done.stderr
+    assert "cantle resume" not in done.stdout
+    line = done.stdout.rpartition("Go on where it ended: ")[2].splitlines()[0]
+    words = shlex.split(line)
+    assert words[:3] == ["ssh", "-t", "far"]
+    folder = Path(done.stderr.rpartition(" lies on far in ")[2].strip())
+    (folder / "mended").touch()
+    again = subprocess.run([*words[:2], "--", *words[2:]], capture_output=True, text=True, timeout=60, check=False)
+    assert again.returncode == 0, again.stderr
+    assert "1 task done" in again.stdout
 
 
 def test_a_host_that_cannot_be_reached_is_told_before_anything_is_done(rig):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 
 from cantle.core.phases import Phase
 from cantle.core.state import State
@@ -12,6 +14,9 @@ from cantle.report.failures import FAILURES, failed_tasks, failure_lines, failur
 from cantle.report.wording import counted, duration
 
 MOST_FAILURES = 10
+BEGUN_BY = "CANTLE_BEGUN_BY"
+"""The variable that says, of a run that was begun from another machine, this one's address there, a tab, and what begins
+Cantle here, as words for a shell."""
 
 
 def summary_lines(
@@ -27,7 +32,14 @@ def summary_lines(
     reason = f" ({state.stopping})" if state.stopping else ""
     yield f"{name}: {verb}{reason} after {duration(seconds)}: {counted(state.totals)}"
     yield from failures_told(state, directory, most)
-    yield f"Go on where it ended: cantle resume {typed(directory)}"
+    yield f"Go on where it ended: {resuming(directory)}"
+
+
+def resuming(directory: Path | str) -> str:
+    """What to type where the user is: over here, or on the machine from which this run was begun."""
+    words = f"resume {typed(directory)}"
+    address, tab, begin = os.environ.get(BEGUN_BY, "").partition("\t")
+    return f"ssh -t {quote(address)} {quote(f'{begin} again {words}')}" if tab else f"cantle {words}"
 
 
 def failures_told(state: State, directory: Path | str, most: int) -> Iterator[str]:

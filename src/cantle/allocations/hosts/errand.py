@@ -55,10 +55,13 @@ def beginning(host: Host, inside: str, arguments: Sequence[str], environ: Mappin
     """The script that begins `cantle ARGUMENTS` on the host, in the folder `inside` the errand's."""
     lines = [
         b"#!/bin/bash",
-        b"# With the word `watch` it takes signals from its standard input.",
+        b"# With the word `watch` it takes signals from its standard input; what follows `again` is done instead.",
+        b'cantle_folder=$(cd "$(dirname "$0")" && pwd -P)',
         b'cd "$(dirname "$0")"/%s || exit 96' % quoted(inside),
     ]
     lines += [*_teller(host), *set_up(host, environ, python)]
+    way = quoted(f"{host.address}\tbash {_login(host)}")
+    lines.append(b'export CANTLE_BEGUN_BY=%s$(printf %%q "$cantle_folder/%s")' % (way, BEGIN.encode()))
     lines += [
         b'if [ "$1" = watch ]; then',
         b"exec 3<&0",
@@ -66,8 +69,9 @@ def beginning(host: Host, inside: str, arguments: Sequence[str], environ: Mappin
         b"exec 3<&- </dev/null",
         b"fi",
     ]
-    words = [*map(quoted, host.container), b'"$cantle_python"', b"-m cantle", *map(quoted, arguments)]
-    lines.append(b"exec " + b" ".join(words))
+    begin = b" ".join([b"exec", *map(quoted, host.container), b'"$cantle_python"', b"-m cantle"])
+    lines.append(b'if [ "$1" = again ]; then shift; %s "$@"; fi' % begin)
+    lines.append(b" ".join([begin, *map(quoted, arguments)]))
     return b"\n".join(lines) + b"\n"
 
 
@@ -87,8 +91,7 @@ def _teller(host: Host) -> list[bytes]:
 
 def run(host: Host, folder: str, ssh: Sequence[str]) -> int:
     """Begin what was put into this folder of the host, and stay with it until it ends. Its exit status."""
-    login = "-l " if host.environment == "login" else ""
-    begin = f"exec /bin/bash {login}{shlex.quote(f'{folder}/{BEGIN}')}"
+    begin = f"exec /bin/bash {_login(host)}{shlex.quote(f'{folder}/{BEGIN}')}"
     alive = ["-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4"]
     if sys.stdin.isatty() and sys.stdout.isatty():
         # The terminal itself passes Ctrl-C on; what ssh does not take of it is not for us either.
@@ -109,6 +112,10 @@ def run(host: Host, folder: str, ssh: Sequence[str]) -> int:
         status = process.wait()
     process.stdin.close()
     return status
+
+
+def _login(host: Host) -> str:
+    return "-l " if host.environment == "login" else ""
 
 
 def _nothing(_: int) -> None:
