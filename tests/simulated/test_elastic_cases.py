@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 from tests.builders import Job, job, node
-from tests.simulated.elastic_rig import QUICK, elastic
+from tests.simulated.growing_rig import QUICK, elastic
 
 from cantle.core.scaling.settings import Scaling
 from cantle.model.kinds import Kind

@@ -10,6 +10,7 @@ allowed now is cut or left out, and he is asked again when it may be:
 - what was asked for is not given back, and what was given back not asked for, within the cool-down. At the end it is: where
   nothing is left that has not begun, what idles goes at once. And at the start: where nothing runs and something is ready
 - a node for which somebody waits who needs several is not idle; nor is one, where more work may come, before `idle_s`
+- what would leave something that is ready without a node, there or on its way, that could hold it stays
 - a node goes only when nothing runs there, and nothing that is needed lives there alone; until then it is drained
 """
 
@@ -23,6 +24,7 @@ import msgspec
 
 from cantle.core.phases import Phase
 from cantle.core.plan import Plan
+from cantle.core.scaling.capacity import to_spare
 from cantle.core.scaling.idle import earmarked, is_empty, needed_alone_on
 from cantle.core.scaling.ledger import Ledger
 from cantle.core.scaling.seam import WAKES_AT
@@ -138,10 +140,7 @@ class Bounds:
     def _in_blocks(self, kind: Kind, count: int) -> int:
         headroom = self.ledger.headroom(kind)
         block = max(1, kind.block)
-        blocks = -(-count // block)
-        if blocks * block > headroom:
-            blocks = int(headroom) // block
-        return blocks * block
+        return int(min(-(-count // block) * block, headroom))
 
     def _starves(self) -> bool:
         """Something is ready, and nothing runs or comes."""
@@ -162,7 +161,7 @@ class Bounds:
         if self._wanted_again() and self._too_soon(self._cool_at(kind)):
             return None
         spare = (self.ledger.there(kind.name) + self.ledger.coming(kind.name)) - kind.least
-        count = min(proposal.count, request.coming, spare)
+        count = int(min(proposal.count, request.coming, spare, to_spare(self.state, kind)))
         if count < 1:
             return None
         return WithdrawRequest(self.state.now, request.number, count, proposal.why)
@@ -203,6 +202,8 @@ class Bounds:
             return False
         drained = index in self.state.drained
         if not drained and self.ledger.usable(self.state, kind.name).bit_count() <= kind.least:
+            return False
+        if not drained and to_spare(self.state, kind) < 1:
             return False
         if not drained and earmarked(self.state, self.settings.survivors_s) >> index & 1:
             return False

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from cantle.core.lifetimes import DRAIN_S, DRAIN_SHARE, in_words
 from cantle.core.phases import UNSTARTED, Phase
 from cantle.core.room import shortage
+from cantle.core.scaling.ledger import room_for_more
 from cantle.model.kinds import Kind
 from cantle.model.records import Decision, Refuse
 from cantle.model.resources import Needs, count
@@ -56,7 +57,7 @@ def could_ever_be_there(state: State, needs: Needs, walltime_s: float = 0.0) -> 
         able &= ~up
         if can_hold(state, kind, needs, walltime_s):
             there += ledger.coming(kind.name)
-            total += max(there, kind.most or inf) if ledger.can_add(kind) else there
+            total += there + (room_for_more(kind, there) if ledger.can_add(kind) else 0)
         else:
             total += there
     return total + able.bit_count()
@@ -120,6 +121,28 @@ def may_come(state: State) -> bool:
         ):
             return True
     return False
+
+
+def to_spare(state: State, kind: Kind) -> float:
+    """How many nodes of the kind may go, so that each task that is ready could still be held: infinite if all may."""
+    ledger = state.scaling
+    found = inf
+    for queue in state.queues if ledger is not None and state.totals[Phase.READY] else ():
+        head = queue.head()
+        if head is None or ledger is None:
+            continue
+        needs, walltime_s = queue.shape.needs, state.step_of(head).walltime_s
+        if can_hold(state, kind, needs, walltime_s):
+            able = able_now(state, needs, walltime_s)
+            for index in state.drained:
+                able &= ~(1 << index)
+            coming = sum(
+                request.coming
+                for request in ledger.open.values()
+                if (of := ledger.kinds.get(request.kind)) is not None and can_hold(state, of, needs, walltime_s)
+            )
+            found = min(found, max(0, able.bit_count() + coming - needs.nodes))
+    return found
 
 
 def why_never(state: State, needs: Needs, walltime_s: float = 0.0) -> str:

@@ -116,8 +116,7 @@ class Ledger:
         """How many more nodes of the kind may be asked for; infinite for no bound."""
         if not self.can_add(kind):
             return 0
-        taken = self.up.get(kind.name, 0).bit_count() + self.coming(kind.name)
-        return max(0, kind.most - taken) if kind.most else inf
+        return room_for_more(kind, self.up.get(kind.name, 0).bit_count() + self.coming(kind.name))
 
     @property
     def may_add(self) -> bool:
@@ -195,6 +194,12 @@ class Ledger:
     def _close_if_over(self, request: Request) -> None:
         if request.coming <= 0:
             self.open.pop(request.number, None)
+
+
+def room_for_more(kind: Kind, there: int) -> float:
+    """How many more nodes of the kind there may be beside so many, in whole blocks; infinite for no bound."""
+    block = max(1, kind.block)
+    return max(0, kind.most - there) // block * block if kind.most else inf
 
 
 # What each record means. Called by `State.apply`.

@@ -11,6 +11,7 @@ from cantle.core.decide import Decider
 from cantle.core.phases import Phase
 from cantle.core.scaling.seam import Scaler
 from cantle.core.scaling.settings import Scaling
+from cantle.core.state import State
 from cantle.model.kinds import Kind
 from cantle.model.records import (
     AnyRecord,
@@ -33,6 +34,9 @@ from cantle.runtime.simulated_provider import SimulatedProvider
 
 QUICK = Scaling(("demand",), idle_s=1.0, notice_s=1.0, cool_down_s=0.0)
 """What gives back soonest, so that whatever is given back too soon shows."""
+
+MOST_RECORDS = 3000
+"""A run with more records than that has no end."""
 
 
 class Elastic:
@@ -128,8 +132,12 @@ def elastic(
     decider = Decider()
     decider.scaling = scaling
     decider.scaler = scaler
-    run(state, world, _Nothing(), decider)
+    run(state, world, _Nothing(), decider, [_require_an_end])
     return Elastic(state, decider)
+
+
+def _require_an_end(state: State) -> None:
+    assert len(state.records) < MOST_RECORDS, "this goes on for ever"  # type: ignore[attr-defined]
 
 
 class _Nothing:
