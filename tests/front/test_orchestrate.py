@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -266,6 +267,30 @@ def test_a_job_that_dies_before_the_run_begins_is_told_with_what_it_printed(
     assert "| cantle: nothing in" in told
     assert cantle("status", "out") == 0
     assert "its conductor is dead" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["hello.yaml"], ["--", "echo", "hello"]], ids=["study", "command"])
+def test_a_job_whose_nodes_do_not_see_the_run_is_told_with_what_to_do(
+    queue: Queue, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    queue.hold()
+    assert cantle("orchestrate", "-o", "out", "--detach", *words) == 0
+    batch = Layout("out").batch
+    shutil.copytree(batch, "before")
+    (batch / "asked.json").unlink()
+    queue.hold(False)
+    queue.settle()
+    # Where nodes do not see the folder, nothing of what a job writes comes into it.
+    shutil.rmtree(batch)
+    shutil.move("before", batch)
+    (Layout("out").logs / "job-1.out").unlink()
+    capsys.readouterr()
+    assert cantle("orchestrate", "--attach", "out") == 1
+    told = capsys.readouterr().err
+    assert "before the run began. It could not" in told or "before its command began. It could not" in told
+    assert "most likely its nodes do not see that folder" in told
+    assert "shared file system (-o)" in told
+    assert "cantle orchestrate out" not in told, "a further job would fare the same"
 
 
 def test_a_study_longer_than_its_jobs_is_done_by_several_and_no_finished_task_runs_twice(

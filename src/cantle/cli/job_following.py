@@ -118,10 +118,25 @@ def _death(watch: JobWatch, standing: Standing) -> CantleError:
     how = f", {standing}," if standing.word or standing.reason else ""
     began = "before the run began" if jobs.began(number) is None else "before the run was"
     directory = typed(jobs.layout.directory)
-    text = f"{watch.what()} is over{how} {began}. Go on in a new job: cantle orchestrate {directory}"
-    problem = MachineError("\n    ".join([text, *last_lines(jobs.output(number))]))
+    text = f"{watch.what()} is over{how} {began}"
+    if unseen := _unseen(jobs, number):
+        problem = MachineError(f"{text}. {unseen}")
+    else:
+        text += f". Go on in a new job: cantle orchestrate {directory}"
+        problem = MachineError("\n    ".join([text, *last_lines(jobs.output(number))]))
     problem.exit_code = 3 if standing.canceled else 1
     return problem
+
+
+def _unseen(jobs: Jobs, number: int) -> str:
+    """What to do when a job was over before it could write a word where it was told to; "" when that is not so."""
+    path = jobs.output(number)
+    if jobs.began(number) is not None or path.exists():
+        return ""
+    return (
+        f"It could not even write its output, {path}: most likely its nodes do not see that folder. "
+        "Put the run where they see the same files as this machine, on a shared file system (-o)"
+    )
 
 
 def last_lines(path: Path) -> list[str]:
@@ -186,7 +201,11 @@ def _watch_command(watch: JobWatch, shown: _Output, asked: Namespace) -> int:
 def _command_death(watch: JobWatch, standing: Standing, begun: bool) -> CantleError:
     how = f", {standing}," if standing.word or standing.reason else ""
     when = "before its command was" if begun else "before its command began"
-    problem = MachineError("\n    ".join([f"{watch.what()} is over{how} {when}", *last_lines(watch.jobs.output(1))]))
+    text = f"{watch.what()} is over{how} {when}"
+    if unseen := _unseen(watch.jobs, 1):
+        problem = MachineError(f"{text}. {unseen}")
+    else:
+        problem = MachineError("\n    ".join([text, *last_lines(watch.jobs.output(1))]))
     problem.exit_code = 3 if standing.canceled else 1
     return problem
 
