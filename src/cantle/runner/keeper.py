@@ -256,6 +256,8 @@ class Keeper:
     def push(self) -> None:
         """Send what there is to tell, if it is time."""
         self._spawner.unbind()
+        if self.crew is not None:
+            self.crew.flush()
         if self._channel.backlog:
             self._channel.send(b"")  # what the conductor did not take yet, also when there is nothing new to tell
         if not self._up and not self._starts:

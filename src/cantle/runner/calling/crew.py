@@ -29,10 +29,12 @@ from .store import Store, remove
 
 FIRST_KEY = 1 << 48
 """Workers are attempts of the family like any other, with numbers that no task has."""
+_FEW = 16
+"""When so few calls are left at a worker, the conductor is told at once of those that are over, and sends more meanwhile."""
 _AHEAD = 64
 """So many calls are sent ahead to a worker at most; it remembers twice as many results."""
-_POKE_EACH = 8
-"""Of a line, the end of each so-manieth call is heard at once, the others together with it,"""
+_POKE_EACH = 16
+"""Of a line, the end of each so-manieth call and of the last is heard at once, the others together with it,"""
 _LOOK_S = 0.003
 """or this much later."""
 _LONG_S = 0.035
@@ -140,6 +142,8 @@ class Crew:
         self._files: dict[Key, str] = {}
         """Calls whose message lies in a file."""
         self._closing = False
+        self._fresh: dict[Key, Worker] = {}
+        """Workers for which there is something new."""
         family.in_workers = self._worker_of
 
     # What the keeper says
@@ -193,6 +197,11 @@ class Crew:
             self._never_began(worker, key, outcome, detail)
             self._feed(worker)
         return True
+
+    def flush(self) -> None:
+        """Send ahead what has come since the last time."""
+        while self._fresh:
+            self._feed(self._fresh.popitem()[1])
 
     def hears(self, fd: int) -> None:
         """A worker has poked."""
@@ -279,13 +288,12 @@ class Crew:
     def _add(self, worker: Worker, start: Start) -> None:
         self._where[start.key] = worker
         worker.waiting.append(start)
-        if not worker.long and not worker.attempt.outcome:
-            self._feed(worker)
+        self._fresh[worker.attempt.key] = worker
 
     def _feed(self, worker: Worker) -> None:
         """Send ahead what may be, if the worker is not at a long call or about to end."""
         if worker.attempt.outcome or worker.attempt.status is not None or (worker.long and worker.sent):
-            return
+            return  # `gone`, or the end of the call, comes back to it
         sent, waiting = worker.sent, worker.waiting
         while waiting and len(sent) < _AHEAD:
             start = waiting[0]
@@ -452,7 +460,7 @@ class Crew:
                 size if kept else 0,
                 result if kept else "",
             ),
-            status != wire.DONE or not worker.sent or message[0] == wire.READY,
+            status != wire.DONE or len(worker.sent) <= _FEW,
         )
         if outcome != "done":
             self._keeper.let_go(key, place)

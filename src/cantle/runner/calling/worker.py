@@ -21,6 +21,8 @@ from . import values, wire
 
 _RECENT = 128
 """So many results of its own a worker remembers, for calls that follow in line and take them."""
+_LONG_S = 0.001
+"""The end of a call that took so long is told at once, whether or not that was asked for."""
 _TAIL_LINES = 10
 _TAIL_BYTES = 2048
 
@@ -68,7 +70,8 @@ class Worker:
         self._spare = spare
         self._functions: dict[str, bytes | Callable[..., Any]] = {}
         self._recent: dict[int, tuple[int, bytes | str]] = {}
-        self._children_s = 0.0
+        self._cpu_s = 0.0
+        self._attempt = 0
         try:
             self._refs = os.open("/proc/self/clear_refs", os.O_WRONLY)
         except OSError:
@@ -84,9 +87,10 @@ class Worker:
         while data := read(socket, wire.MOST_BYTES):
             message = wire.decode(data)
             if message[0] == wire.CALL:
+                began = time.monotonic()
                 over = self._call(message)
                 write(socket, over)
-                if message[4]:
+                if message[4] or time.monotonic() - began > _LONG_S:
                     self._poke_runner()
             else:
                 functions.setdefault(message[1], message[2])
@@ -97,16 +101,16 @@ class Worker:
     def _call(self, message: tuple[Any, ...]) -> bytes:
         _, task, attempt, after, _, shown, digest, arguments, given = message
         began = time.time()
-        cpu_s = time.process_time()
         status = wire.DONE
         detail = ""
         result: bytes | str = b""
         size = 0
         if after is not None and self._recent.get(after[0], (0,))[0] != after[1]:
             return wire.encode((wire.OVER, task, attempt, wire.NEVER_BEGAN, b"", 0, began, began, 0.0, 0.0, 0, 0, ""))
-        environ = os.environ
-        environ["CANTLE_TASK"] = shown
-        environ["CANTLE_ATTEMPT"] = str(attempt)
+        os.environ["CANTLE_TASK"] = shown
+        if attempt != self._attempt:
+            self._attempt = attempt
+            os.environ["CANTLE_ATTEMPT"] = str(attempt)
         try:
             function = functions_of(self._functions, digest)
             args, kwargs = values.unpack_call(arguments, [self._given(one) for one in given] if given else ())
@@ -133,12 +137,7 @@ class Worker:
             self._recent[task] = (attempt, result)
             if len(self._recent) > _RECENT:
                 del self._recent[next(iter(self._recent))]
-        cpu_s = time.process_time() - cpu_s
-        below = resource.getrusage(resource.RUSAGE_CHILDREN)
-        children_s = below.ru_utime + below.ru_stime
-        if children_s != self._children_s:
-            cpu_s += children_s - self._children_s
-            self._children_s = children_s
+        cpu_s, peak_mib = self._used()
         return wire.encode(
             (
                 wire.OVER,
@@ -150,7 +149,7 @@ class Worker:
                 began,
                 ended,
                 cpu_s,
-                self._peak_mib(),
+                peak_mib,
                 out_at,
                 err_at,
                 detail,
@@ -178,19 +177,23 @@ class Worker:
                     f"nor in {self._spare} ({error.strerror})",
                 ) from None
 
-    def _peak_mib(self) -> float:
-        """The most memory since the last call; 0 where that cannot be told, as the mark cannot be set back."""
-        peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        if peak_kib <= self._floor_kib:
-            return peak_kib / 1024 if self._refs >= 0 else 0.0
-        if self._refs >= 0:
-            try:
-                os.write(self._refs, b"5")
-            except OSError:
-                os.close(self._refs)
-                self._refs = -1
-        self._floor_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak_kib / 1024
+    def _used(self) -> tuple[float, float]:
+        """CPU seconds and the most memory, MiB, since the last call; 0 for the memory where its mark cannot be set back."""
+        own, below = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu_s = own.ru_utime + own.ru_stime + below.ru_utime + below.ru_stime
+        since, self._cpu_s = cpu_s - self._cpu_s, cpu_s
+        peak_kib = own.ru_maxrss
+        if peak_kib > self._floor_kib:
+            if self._refs >= 0:
+                try:
+                    os.write(self._refs, b"5")
+                except OSError:
+                    os.close(self._refs)
+                    self._refs = -1
+            self._floor_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        elif self._refs < 0:
+            peak_kib = 0
+        return since, peak_kib / 1024
 
 
 def functions_of(functions: dict[str, bytes | Callable[..., Any]], digest: str) -> Callable[..., Any]:
