@@ -2,9 +2,10 @@
 
 Against the same four as logical nodes of the local engine, and against plain Dask that runs the same by subprocess; rates are
 taken from when all four are there. A runner that is started by hand, until its first task has run, against a bare
-`dask worker`, until its scheduler knows it. With the full length also 200 runners that join, work and leave.
-Keys: rate_vs_local, rate_vs_dask (four workers), rate_vs_dask_of_two, join_vs_dask_worker, cpu_vs_local (the conductor's
-CPU time per task), runners_200 (how many of them worked).
+`dask worker`, until its scheduler knows it; and of both, until a task that waited for them is done. With the full length also
+200 runners that join, work and leave.
+Keys: rate_vs_local, rate_vs_dask (four workers), rate_vs_dask_of_two, join_vs_dask_worker, first_task_vs_dask_worker,
+cpu_vs_local (the conductor's CPU time per task), runners_200 (how many of them worked).
 """
 
 from __future__ import annotations
@@ -155,41 +156,57 @@ if __name__ == "__main__":
     return float(done.stdout.split()[-1])
 
 
-def join_seconds(out: str) -> float:
-    """From the start of a runner's process to the start of its first task."""
+class Joined(NamedTuple):
+    """Seconds from the start of a runner's or worker's process: until it is in, and until its first task is done."""
+
+    there: float
+    first_task: float
+
+
+def join_seconds(out: str) -> Joined:
+    """Of a runner: until its first task starts, and until that is done."""
     process = start_fleet(out, 1)
     begun = time.time()
     runner = start_runner(out, "first")
     if process.wait(60):
         sys.exit("the run failed")
     runner.wait(30)
+    started = 0.0
     for record in read(f"{out}/.cantle/journal.jsonl"):
         if isinstance(record, TaskStarted):
-            return record.time - begun
+            started = record.time
         if isinstance(record, TaskEnded):
-            return (record.started or record.time) - begun
-    raise SystemExit("no task was started")
+            return Joined((started or record.started or record.time) - begun, record.time - begun)
+    raise SystemExit("no task was done")
 
 
 _DASK_SCHEDULER = """
-import asyncio, sys, time
-from distributed import Scheduler
+import asyncio, subprocess, sys, time
+from distributed import Client, Scheduler
 from distributed.security import Security
 authority, own = sys.argv[1:]
-security = Security(require_encryption=True, tls_ca_file=authority, tls_scheduler_cert=own, tls_scheduler_key=own)
+security = Security(
+    require_encryption=True, tls_ca_file=authority, tls_scheduler_cert=own, tls_scheduler_key=own, tls_client_cert=own,
+    tls_client_key=own,
+)
 async def main():
     scheduler = Scheduler(host="tls://127.0.0.1:0", security=security, dashboard=False, dashboard_address=":0")
     await scheduler
+    client = await Client(scheduler.address, security=security, asynchronous=True)
+    first = client.submit(subprocess.call, ["/bin/true"])  # it waits for the worker, as ours does for the runner
     print(scheduler.address, flush=True)
     while not scheduler.workers:
         await asyncio.sleep(0.002)
     print(time.time(), flush=True)
+    await first
+    print(time.time(), flush=True)
+    await client.close()
 asyncio.run(main())
 """
 
 
-def dask_join_seconds(room: str) -> float:
-    """From the start of a bare `dask worker` to its registration, encrypted as well."""
+def dask_join_seconds(room: str) -> Joined:
+    """Of a bare `dask worker`, encrypted as well: until its registration, and until a task that waits for it is done."""
     from cantle.allocations.fleet.certificates import make_identities
 
     ours, theirs = make_identities("bench")
@@ -198,7 +215,10 @@ def dask_join_seconds(room: str) -> float:
     Path(scheduler).write_text(ours.key + ours.certificate)
     Path(worker).write_text(theirs.key + theirs.certificate)
     with subprocess.Popen(
-        [sys.executable, "-c", _DASK_SCHEDULER, authority, scheduler], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", _DASK_SCHEDULER, authority, scheduler],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     ) as serving:
         assert serving.stdout is not None
         address = serving.stdout.readline().strip()
@@ -212,10 +232,10 @@ def dask_join_seconds(room: str) -> float:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        known = float(serving.stdout.readline())
+        known, done = (float(serving.stdout.readline()) for _ in range(2))
         joining.terminate()
         joining.wait(30)
-    return known - begun
+    return Joined(known - begun, done - begun)
 
 
 def many(out: str, runners: int) -> tuple[int, float, float, float]:
@@ -277,29 +297,33 @@ def main() -> None:
     cpu = statistics.median(f.cpu_s / h.cpu_s for h, f in runs)
     rates = [f.rate for _, f in runs]
     against_dask, against_fewer = (median_ratio(rates, dask[workers]) for workers in (NODES, FEWER))
-    join = statistics.median(ours / theirs for ours, theirs in joins)
+    join = statistics.median(ours.there / theirs.there for ours, theirs in joins)
+    first_task = statistics.median(ours.first_task / theirs.first_task for ours, theirs in joins)
     table(
-        ["", "tasks/s", "conductor's CPU, us/task", "from start to work, s"],
+        ["", "tasks/s", "conductor's CPU, us/task", "from start to work, s", "to the first task's end, s"],
         [
             [
                 "four logical nodes",
                 statistics.median(h.rate for h, _ in runs),
                 1e6 * statistics.median(h.cpu_s for h, _ in runs),
                 "",
+                "",
             ],
             [
                 "four runners over TLS",
                 statistics.median(f.rate for _, f in runs),
                 1e6 * statistics.median(f.cpu_s for _, f in runs),
-                statistics.median(ours for ours, _ in joins),
+                statistics.median(ours.there for ours, _ in joins),
+                statistics.median(ours.first_task for ours, _ in joins),
             ],
             [
                 "Dask and subprocess",
                 statistics.median(dask[NODES]),
                 "",
-                statistics.median(theirs for _, theirs in joins),
+                statistics.median(theirs.there for _, theirs in joins),
+                statistics.median(theirs.first_task for _, theirs in joins),
             ],
-            [f"the same with {FEWER} workers", statistics.median(dask[FEWER]), "", ""],
+            [f"the same with {FEWER} workers", statistics.median(dask[FEWER]), "", "", ""],
         ],
     )
     loop_s = statistics.median(seconds([sys.executable, LOOP, str(TASKS), "2", "/bin/true"]) for _ in range(rounds))
@@ -310,6 +334,7 @@ def main() -> None:
         "rate_vs_dask": against_dask,
         "rate_vs_dask_of_two": against_fewer,
         "join_vs_dask_worker": join,
+        "first_task_vs_dask_worker": first_task,
         "cpu_vs_local": cpu,
     }
     if crowd is not None:

@@ -1,7 +1,13 @@
-"""Logical nodes that come and go on this machine while a run goes on."""
+"""Logical nodes that come and go on this machine while a run goes on; what peers get wrong there."""
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from growing_rig import Happened, fixed, run
@@ -9,16 +15,43 @@ from growing_rig import Happened, fixed, run
 from cantle.allocations.local import LocalAllocation
 from cantle.allocations.providers.elastic import ElasticAllocation
 from cantle.allocations.providers.local import LocalNodes
+from cantle.core.plan import Plan
 from cantle.model.kinds import Kind
+from cantle.model.records import (
+    Decision,
+    Launch,
+    NodeLost,
+    NodeReleased,
+    NodesJoined,
+    Refuse,
+    ReleaseNode,
+    RequestAnswered,
+    RequestNodes,
+    TaskEnded,
+)
 
 CPU = Kind("cpu", 2, most=4)
 
 
-def none_at_first(*providers: LocalNodes) -> ElasticAllocation:
+def none_at_first(*providers: LocalNodes, others: tuple[Kind, ...] = ()) -> ElasticAllocation:
     """No node but those that come."""
-    allocation = ElasticAllocation(None, providers, LocalAllocation(grows=True))
+    allocation = ElasticAllocation(None, providers, LocalAllocation(grows=True), others=others)
     allocation.prepare()
     return allocation
+
+
+def cantle(out: Path, *words: str, code: int = 0) -> Happened:
+    """A run by the command line, to its end."""
+    done = subprocess.run(
+        [sys.executable, "-m", "cantle", *words, "-o", str(out)],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    print(done.stdout, done.stderr)
+    assert done.returncode == code
+    return Happened(out)
 
 
 def test_a_run_that_starts_with_no_node_gets_some_works_on_them_and_gives_them_back(tmp_path: Path) -> None:
@@ -28,3 +61,150 @@ def test_a_run_that_starts_with_no_node_gets_some_works_on_them_and_gives_them_b
     assert happened.done() == dict.fromkeys(range(8), 1)
     assert [(node.name, node.kind, node.cores) for node in happened.nodes] == [("cpu-1", "cpu", 2), ("cpu-2", "cpu", 2)]
     assert happened.asked() == {"cpu": 2}
+
+
+def test_a_node_that_went_unplanned_is_no_more_brought_back_by_itself(tmp_path: Path) -> None:
+    """Whether another one shall come is the policy's to decide; what ran there runs elsewhere."""
+    command = "test {} = 1 && test ! -e killed && touch killed && kill -9 $CANTLE_RUNNER; sleep 0.3"
+    os.chdir(tmp_path)
+    outcome = run(tmp_path / "out", command, "1-4", none_at_first(LocalNodes(CPU)), fixed("cpu", 2))
+    happened = Happened(tmp_path / "out")
+    assert outcome.exit_code == 0
+    assert happened.done() == dict.fromkeys(range(4), 1)
+    assert len(happened.nodes) == 2 and len([r for r in happened.of(NodeLost) if r.reason != "it was given back"]) == 1
+
+
+def test_a_kind_that_lasts_ends_its_nodes_by_itself(tmp_path: Path) -> None:
+    short = LocalNodes(Kind("cpu", 1, lasts_s=1.0))
+    long = LocalNodes(Kind("long", 1))
+    allocation = none_at_first(short, long)
+
+    def both(plan: Plan) -> Iterator[Decision]:
+        if plan.state.scaling and not plan.state.scaling.requests:
+            yield RequestNodes(plan.state.now, "cpu", 1, "it will end")
+            yield RequestNodes(plan.state.now, "long", 1, "it stays")
+
+    outcome = run(tmp_path / "out", "sleep 1.5; echo", "1-2", allocation, both)
+    happened = Happened(tmp_path / "out")
+    assert outcome.exit_code == 0 and happened.done() == {0: 1, 1: 1}
+    assert [record.outcome for record in happened.of(TaskEnded) if record.outcome != "done"] in ([], ["interrupted"])
+    assert 0 in {record.node for record in happened.of(NodeLost)}
+
+
+def test_what_comes_and_goes_by_the_command_line(tmp_path: Path) -> None:
+    kinds = "cpu: {cores: 2, max: 3, provider: local}"
+    happened = cantle(tmp_path / "out", "map", "sleep 0.1; echo {}", "--range", "1-12", "--kinds", kinds)
+    assert happened.done() == dict.fromkeys(range(12), 1)
+    assert happened.asked()["cpu"] == 3 == len(happened.nodes)
+
+
+def test_O03_a_kind_that_cannot_help_is_never_asked(tmp_path: Path) -> None:
+    kinds = "{small: {cores: 1, max: 5, provider: local}, big: {cores: 4, max: 5, provider: local}}"
+    happened = cantle(tmp_path / "out", "map", "sleep 0.3; echo {}", "--range", "1-3", "--cores", "4", "--kinds", kinds)
+    assert happened.done() == dict.fromkeys(range(3), 1)
+    study = tmp_path / "study.yaml"
+    study.write_text(
+        "description: {name: wide, description: d}\n"
+        "study:\n  - {name: wide, description: d, run: {cmd: sleep 0.3, procs: 1, cores per task: 4}}\n"
+        "global.parameters:\n  N: {values: [1, 2, 3], label: N.%%}\n"
+    )
+    text = study.read_text().replace("cmd: sleep 0.3", 'cmd: "sleep 0.3 # $(N)"')
+    study.write_text(text)
+    happened = cantle(tmp_path / "wide", "run", str(study), "--kinds", kinds)
+    assert happened.done() == dict.fromkeys(range(3), 1)
+    assert happened.asked()["small"] == 0 and 1 <= happened.asked()["big"] <= 3
+    only_small = "small: {cores: 1, max: 5, provider: local}"
+    happened = cantle(tmp_path / "never", "run", str(study), "--kinds", only_small, code=2)
+    assert not happened.of(RequestNodes)
+    assert all("needs 4 cores" in record.why and "small" in record.why for record in happened.of(Refuse))
+    assert len(happened.of(Refuse)) == 3
+
+
+def test_O05_what_is_starting_has_no_idle_time(tmp_path: Path) -> None:
+    kinds = "cpu: {cores: 1, max: 3, provider: local, after: 2 s}"
+    words = ("--scaling", "idle=0.5", "--scaling", "cool-down=0")
+    happened = cantle(tmp_path / "out", "map", "sleep 1; echo {}", "--range", "1-6", "--kinds", kinds, *words)
+    assert happened.done() == dict.fromkeys(range(6), 1)
+    assert happened.asked() == {"cpu": 3}
+    first_use = {}
+    for record in happened.of(Launch):
+        first_use.setdefault(record.on[0].node, record.time)
+    for record in happened.of(ReleaseNode):
+        assert first_use[record.node] < record.time, "no node goes before it was of use"
+
+
+def test_O06_in_the_tail_of_a_run_nodes_without_work_go_at_once(tmp_path: Path) -> None:
+    kinds = "cpu: {cores: 1, max: 8, provider: local}"
+    command = "test {} = 1 && sleep 6 || sleep 0.5"
+    happened = cantle(tmp_path / "out", "map", command, "--range", "1-8", "--kinds", kinds)
+    ends = sorted(record.time for record in happened.of(TaskEnded))
+    seventh, last = ends[6], ends[7]
+    held = [until for _, until in happened.held() if until > seventh + 3]
+    assert len(happened.nodes) == 8 and len(held) == 1
+    assert {record.problem for record in happened.of(NodeReleased)} == {""}
+    assert last - seventh > 3, "there was a tail"
+
+
+def test_O10_a_node_that_comes_late_gets_work_at_once_and_its_share(tmp_path: Path) -> None:
+    """Tasks are bound to a node when a slot is free, not before."""
+    provider = LocalNodes(Kind("cpu", 1), after_s=0.0)
+    others = LocalNodes(Kind("late", 1), after_s=1.0)
+
+    def staggered(plan: Plan) -> Iterator[Decision]:
+        if plan.state.scaling and not plan.state.scaling.requests:
+            yield RequestNodes(plan.state.now, "cpu", 1, "first")
+            yield RequestNodes(plan.state.now, "late", 3, "a second later")
+
+    run(tmp_path / "out", "sleep 0.4; echo", "1-24", none_at_first(provider, others), staggered)
+    happened = Happened(tmp_path / "out")
+    joined = [record.time for record in happened.of(NodesJoined) for _ in record.nodes]
+    launches: dict[int, list[float]] = {}
+    for record in happened.of(Launch):
+        launches.setdefault(record.on[0].node, []).append(record.time)
+    for node in (1, 2, 3):
+        assert launches[node][0] == joined[node], "in the very turn in which it joined"
+    counts = [len(each) for each in launches.values()]
+    assert sum(counts) == 24 and max(counts) <= 2 * min(counts)
+
+
+def test_D6_a_kind_whose_provider_can_do_neither_is_known_and_never_asked(tmp_path: Path) -> None:
+    kinds = "{cpu: {cores: 2, max: 2, provider: local}, iron: {cores: 64}}"
+    happened = cantle(tmp_path / "out", "map", "echo {}", "--range", "1-4", "--kinds", kinds)
+    assert happened.done() == dict.fromkeys(range(4), 1)
+    assert happened.asked()["iron"] == 0 and {node.kind for node in happened.nodes} == {"cpu"}
+
+
+def test_killed_a_run_is_resumed_on_new_nodes_and_no_task_runs_twice(tmp_path: Path) -> None:
+    kinds = "cpu: {cores: 1, max: 2, provider: local}"
+    out = tmp_path / "out"
+    words = [
+        sys.executable,
+        "-m",
+        "cantle",
+        "map",
+        "sleep 0.3; echo {}",
+        "--range",
+        "1-10",
+        "-o",
+        str(out),
+        "--kinds",
+        kinds,
+    ]
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until = time.monotonic() + 30
+    while not (out.exists() and (out / ".cantle/journal.jsonl").exists() and Happened(out).done()):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    done = subprocess.run(
+        [sys.executable, "-m", "cantle", "resume", str(out)], capture_output=True, text=True, timeout=60, check=False
+    )
+    print(done.stdout, done.stderr)
+    assert done.returncode == 0
+    assert "--kinds" in done.stderr, "the kinds are as the run had them"
+    happened = Happened(out)
+    assert happened.done() == dict.fromkeys(range(10), 1)
+    requests = happened.of(RequestNodes)
+    assert sum(record.count for record in requests) >= 3
+    assert {record.request for record in happened.of(RequestAnswered)} <= set(range(len(requests)))

@@ -10,6 +10,7 @@ example, for each sort of plug-in.
 from cantle.testing.engines import Rig, check_allocation, check_engine
 from cantle.testing.launchers import check_launcher
 from cantle.testing.packers import check_packer
+from cantle.testing.providers import check_provider
 from cantle.testing.readers import check_reader
 from cantle.testing.submission import check_batch_system
 
@@ -20,5 +21,6 @@ __all__ = [
     "check_engine",
     "check_launcher",
     "check_packer",
+    "check_provider",
     "check_reader",
 ]

@@ -150,6 +150,11 @@ def squeue(words: list[str]) -> int:
     with open(_home() / "asked", "a") as log:
         log.write(json.dumps(["squeue", *words]) + "\n")
     options = dict(word[2:].partition("=")[::2] for word in words)
+    if "name" in options:
+        jobs = [_get(path.stem) for path in sorted((_home() / "jobs").glob("*.json"))]
+        mine = [job for job in jobs if job["options"].get("job-name") == options["name"] and job["state"] not in OVER]
+        print("\n".join(job["id"] for job in mine))
+        return 0
     try:
         job = _get(options["jobs"])
     except FileNotFoundError:

@@ -1,0 +1,236 @@
+"""Nodes by functions and commands of the user's, which raise, hang, lie and come back late; each is told by its name."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from providers_rig import Heard, asked, tended
+
+from cantle.allocations.providers.custom import Commands, CustomProvider, Functions
+from cantle.allocations.providers.leftovers import take_back
+from cantle.allocations.providers.records import Records
+from cantle.errors import MachineError
+from cantle.model.kinds import Kind
+from cantle.model.resources import Node
+from cantle.testing import check_provider
+
+CPU = Kind("cpu", 2)
+
+
+class Cloud:
+    """Functions that keep a list of machines."""
+
+    def __init__(self) -> None:
+        self.machines: list[str] = []
+        self.asked: list[tuple[str, int, str]] = []
+        self.made = 0
+
+    def add(self, kind: str, n: int, letter: str) -> list[str]:
+        self.asked.append((kind, n, letter))
+        new = [f"m{self.made + i}" for i in range(n)]
+        self.made += n
+        self.machines += new
+        return new
+
+    def remove(self, name: str) -> None:
+        self.machines.remove(name)
+
+
+def provider(add: Callable[..., Any], remove: Callable[..., Any] | None, **more: Any) -> CustomProvider:
+    return CustomProvider(CPU, Functions("mine:add", add, remove), removes=remove is not None, **more)
+
+
+def test_functions_are_told_kind_number_and_letter_and_machines_go_by_their_names(tmp_path: Path) -> None:
+    cloud, heard = Cloud(), Heard()
+    mine = provider(cloud.add, cloud.remove)
+    mine.add(asked(tmp_path, 2), heard)
+    assert cloud.asked == [("cpu", 2, str(tmp_path / "letter"))]
+    assert heard.instances == ["m0", "m1"]
+    mine.remove(Node("n", 2), "m0")
+    assert cloud.machines == ["m1"]
+    with pytest.raises(MachineError, match="cantle runner --name"):
+        mine.remove(Node("n", 2), "")
+    mine.close()
+    assert cloud.machines == [], "the end of the run takes back the rest"
+
+
+def _raises(*_: object) -> list[str]:
+    raise ValueError("no credit left")
+
+
+def _exits(*_: object) -> list[str]:
+    sys.exit("gone")
+
+
+@pytest.mark.parametrize(
+    ("add", "words"),
+    [
+        (_raises, "mine:add: add: ValueError: no credit left"),
+        (_exits, "mine:add: add: SystemExit: gone"),
+        (lambda *_: None, "gave back None, and not a list of names"),
+        (lambda *_: "m1", "gave back 'm1', and not a list of names"),
+        (lambda *_: ["m1", 7], "gave back 7 among the names"),
+        (lambda *_: ["m1", "m1"], "gave back the same name twice"),
+    ],
+)
+def test_a_function_that_raises_or_gives_back_nonsense_is_told_by_name(
+    tmp_path: Path, add: Callable[..., Any], words: str
+) -> None:
+    with pytest.raises(MachineError) as told:
+        provider(add, None).add(asked(tmp_path, 2), Heard())
+    assert words in str(told.value)
+
+
+def test_fewer_machines_than_asked_for_are_a_refusal_of_the_rest(tmp_path: Path) -> None:
+    heard = Heard()
+    provider(lambda *_: ["m1"], lambda _: None).add(asked(tmp_path, 3), heard)
+    assert heard.refusals == [(2, "mine:add has named 1 machine where 3 were asked for")]
+
+
+def test_more_machines_than_asked_for_are_removed_again(tmp_path: Path) -> None:
+    heard, removed = Heard(), []
+    provider(lambda *_: [f"m{n}" for n in range(1000)], removed.append).add(asked(tmp_path, 2), heard)
+    assert len(removed) == 998 and "m0" not in removed and "m1" not in removed
+    assert "has begun 1,000 machines where 2 were asked for" in heard.notes[0]
+
+
+def test_a_function_that_hangs_is_given_up_and_what_it_brings_too_late_is_removed(tmp_path: Path) -> None:
+    come, heard, removed = threading.Event(), Heard(), []
+
+    def add(*_: object) -> list[str]:
+        come.wait(20)
+        return ["late"]
+
+    mine = provider(add, removed.append, patience_s=0.2)
+    begun = time.monotonic()
+    with pytest.raises(MachineError, match=r"mine:add: add has not come back within 0.2 s"):
+        mine.add(asked(tmp_path, 1), heard)
+    assert time.monotonic() - begun < 10
+    come.set()
+    tended(mine, lambda: removed == ["late"])
+
+
+def test_a_machine_that_does_not_join_in_time_is_removed_and_does_not_count(tmp_path: Path) -> None:
+    heard, removed = Heard(), []
+    mine = provider(lambda *_: ["m1", "m2"], removed.append, joins_s=0.2)
+    mine.add(asked(tmp_path, 2), heard)
+    heard.there = {"m2": ["m2"]}
+    tended(mine, lambda: removed == ["m1"])
+    assert heard.ended == [("m1", 1, "m1 has not joined within 0.2 s")]
+
+
+def test_a_machine_that_cannot_be_removed_is_told_at_the_end_and_in_between(tmp_path: Path) -> None:
+    mine = provider(lambda *_: ["m1"], _raises)
+    mine.add(asked(tmp_path, 1), Heard())
+    with pytest.raises(MachineError, match="remove m1: ValueError: no credit left"):
+        mine.remove(Node("m1", 2), "m1")
+    with pytest.raises(MachineError, match="remove m1"):
+        mine.close()
+
+
+def test_where_nobody_said_how_to_remove_nodes_stay_and_that_is_told(tmp_path: Path) -> None:
+    mine = provider(lambda *_: ["m1"], None)
+    assert mine.kind.adds and not mine.kind.removes
+    mine.add(asked(tmp_path, 1), Heard())
+    assert mine.withdraw(0, 1) == 0
+    with pytest.raises(MachineError, match="nobody has said how to end these machines: m1"):
+        mine.close()
+
+
+def test_only_machines_that_have_not_joined_are_withdrawn(tmp_path: Path) -> None:
+    cloud, heard = Cloud(), Heard()
+    mine = provider(cloud.add, cloud.remove)
+    mine.add(asked(tmp_path, 3), heard)
+    heard.there = {"m2": ["m2"]}
+    assert mine.withdraw(0, 5) == 2
+    assert cloud.machines == ["m2"]
+
+
+@pytest.fixture
+def commands(tmp_path: Path) -> tuple[str, str]:
+    """Two commands that keep a folder of machines."""
+    add, remove = tmp_path / "grow", tmp_path / "shrink"
+    add.write_text(
+        "#!/bin/sh\nmkdir -p $(dirname $0)/there\n"
+        'for n in $(seq $2); do touch $(dirname $0)/there/$CANTLE_TOKEN-$n; echo "$CANTLE_TOKEN-$n"; done\n'
+        'echo "$CANTLE_RUNNER" > $(dirname $0)/runner; echo "$@" > $(dirname $0)/words\n'
+    )
+    remove.write_text("#!/bin/sh\nrm $(dirname $0)/there/$1\n")
+    for script in (add, remove):
+        script.chmod(0o755)
+    return str(add), str(remove)
+
+
+def there(tmp_path: Path) -> list[str]:
+    return sorted(path.name for path in (tmp_path / "there").iterdir())
+
+
+def test_commands_print_names_and_find_all_they_need_in_words_and_environment(
+    tmp_path: Path, commands: tuple[str, str]
+) -> None:
+    heard = Heard()
+    mine = CustomProvider(CPU, Commands(*commands))
+    mine.add(asked(tmp_path, 2), heard)
+    assert heard.instances == ["cantle-cpu-0-abcd-1", "cantle-cpu-0-abcd-2"] == there(tmp_path)
+    assert (tmp_path / "words").read_text().split() == ["cpu", "2", str(tmp_path / "letter")]
+    runner = (tmp_path / "runner").read_text()
+    assert f"-m cantle runner --connect {tmp_path}/letter" in runner and "--request 0: --kind cpu" in runner
+    mine.close()
+    assert there(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("/nowhere/grow", "/nowhere/grow cannot be started"),
+        ("sh -c 'echo quota exceeded >&2; exit 7'", "exit status 7: quota exceeded"),
+        ("sh -c 'sleep 60; echo m1'", "was ended, since it had not come back within 0.3 s"),
+    ],
+)
+def test_a_command_that_fails_or_hangs_is_told_with_its_words(tmp_path: Path, words: str, told: str) -> None:
+    mine = CustomProvider(CPU, Commands(words, "true", 0.3), patience_s=10)
+    with pytest.raises(MachineError) as problem:
+        mine.add(asked(tmp_path, 1), Heard())
+    assert told in str(problem.value)
+
+
+def test_machines_of_a_dead_conductor_are_removed_by_the_command_that_stands_on_record(
+    tmp_path: Path, commands: tuple[str, str]
+) -> None:
+    heard, folder = Heard(), tmp_path / "elastic"
+    mine = CustomProvider(CPU, Commands(*commands), {"by": "command", "remove": commands[1]})
+    records = Records(folder)
+    records.asked(0, "cantle-cpu-0-abcd", "cpu", 2, mine.undo)
+    mine.add(asked(tmp_path, 2), heard)
+    for name in heard.instances:
+        records.handed_out(0, name)
+    told: list[str] = []
+    assert take_back(folder, told.append, lambda name: None) == 1
+    assert there(tmp_path) == [] and "cantle-cpu-0-abcd-1, cantle-cpu-0-abcd-2 removed" in told[0]
+    assert not records.left()
+
+
+def test_machines_of_functions_are_removed_by_name_and_what_fails_stays_on_record(tmp_path: Path) -> None:
+    cloud = Cloud()
+    cloud.machines = ["m1"]
+    records = Records(tmp_path / "elastic")
+    records.asked(4, "token", "cpu", 2, {"by": "function", "remove": "mine:remove"})
+    records.handed_out(4, "m1")
+    told: list[str] = []
+    assert take_back(records.folder, told.append, lambda name: _raises) == 0
+    assert "ValueError: no credit left" in told[0] and records.left()
+    assert take_back(records.folder, told.append, {"mine:remove": cloud.remove}.__getitem__) == 1
+    assert not cloud.machines and not records.left()
+
+
+def test_functions_keep_the_promises_of_a_provider(tmp_path: Path) -> None:
+    cloud = Cloud()
+    check_provider(lambda: provider(cloud.add, cloud.remove), tmp_path)
+    assert cloud.made == 2 and cloud.machines == []
+    check_provider(lambda: provider(_raises, None), tmp_path)
