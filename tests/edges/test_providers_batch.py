@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import fake_slurm
 import pytest
 from msgspec.structs import replace
 from providers_rig import Heard, asked, tended
 
+import fake_slurm
 from cantle.allocations.providers.batch import BatchProvider, JobOptions
 from cantle.allocations.providers.leftovers import take_back
 from cantle.allocations.providers.records import Records

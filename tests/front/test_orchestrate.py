@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_slurm import OVER, install
 from rundirs import cantle
 
 from cantle.cli.ending_jobs import cancel_run
@@ -24,6 +23,7 @@ from cantle.cli.following import _lets_go
 from cantle.runtime.orchestration.records import Jobs, Submitted
 from cantle.runtime.orchestration.watch import JobWatch
 from cantle.store.layout import Layout
+from fake_slurm import OVER, install
 
 pytestmark = pytest.mark.real
 
