@@ -36,6 +36,8 @@ def step(folder, run, top="", **options):
         ("memory: 512 MiB", Needs(memory_mib=512), 0),
         ("memory: 4 GB", Needs(memory_mib=math.ceil(4e9 / 2**20)), 0),
         ("memory: 100", Needs(memory_mib=100), 0),
+        ("kind: gpu", Needs(kind="gpu"), 0),
+        ("kind: big\ngpus: 1\nprocs: 2", Needs(cores=2, gpus=1, kind="big"), 2),
         ("resources: {licence: 2, disk: 1}", Needs(named=(("disk", 1), ("licence", 2))), 0),
     ],
 )

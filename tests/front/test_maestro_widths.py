@@ -95,6 +95,7 @@ def test_widths_and_their_times_may_vary(tmp_path):
         ),
         ("partition: ''", "partition", "is empty"),
         ("partition: [a]", "partition", "must be text"),
+        ("kind: [a]", "kind", "must be text"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place(run, key, what, tmp_path):

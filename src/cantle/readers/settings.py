@@ -39,7 +39,7 @@ COUNTS = {
     "streams": 1,
 }
 MOST = {"streams": MOST_STREAMS}
-TEXTS = ("bind", "bind gpus", "reservation", "qos", "partition")
+TEXTS = ("bind", "bind gpus", "reservation", "qos", "partition", "kind")
 
 # Flux's urgencies 0 to 31 with 16 in the middle, on a scale on which a step that says nothing has 0.
 PRIORITIES = {"held": -16, "minimal": -15, "low": -7, "medium": 0, "high": 8, "expedited": 15, "expedite": 15}
@@ -82,6 +82,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     streams: int = 0
     communicates: bool = False
     partition: str = ""
+    kind: str = ""
     staged: bool = False
 
     @property
@@ -117,6 +118,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             gpus=max(self.gpus, here * self.gpus_per_task),
             memory_mib=self.memory_mib,
             named=self.named,
+            kind=self.kind,
             whole_nodes=self.exclusive,
             staged=self.staged,
         )

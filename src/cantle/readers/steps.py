@@ -1,7 +1,7 @@
 """What does one step say? Its texts, what it waits for, and its settings, with everything replaced that does not vary.
 
 Besides Maestro's keys a step's `run` may have Cantle's own: `retries`, `estimate`, `memory`, `resources`, `env`, `widths`,
-`streams`, `communicates`, `partition`, `stage`, any number as `priority`, and conditions in `depends`. They may as well
+`streams`, `communicates`, `partition`, `kind`, `stage`, any number as `priority`, and conditions in `depends`. They may as well
 stand under `cantle: {steps: {NAME: ...}}` at the top, so that Maestro still reads the file; what stands there wins, and is
 added to `depends`, `env` and `resources`.
 """
@@ -33,6 +33,7 @@ OWN_KEYS = (
     "streams",
     "communicates",
     "partition",
+    "kind",
     "gpus per task",
     "stage",
 )
