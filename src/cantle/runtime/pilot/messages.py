@@ -45,6 +45,18 @@ class Jobs(msgspec.Struct, frozen=True, tag=True):
     """Tell of all studies."""
 
 
+class Sit(msgspec.Struct, frozen=True, tag=True):
+    """Let a program stay that hands in calls as it goes: see `sitting_messages.py`.
+
+    `directory` (absolute, not there yet or empty) becomes its study's. `env` is what its calls begin with.
+    """
+
+    name: str
+    directory: str
+    env: dict[bytes, bytes] = {}
+    argv: tuple[str, ...] = ()
+
+
 class Down(msgspec.Struct, frozen=True, tag=True):
     """Take in no more studies and end when all are over; `now`: end what runs, so that the studies can go on another day."""
 
@@ -85,14 +97,21 @@ class Going(msgspec.Struct, frozen=True, tag=True):
     unfinished: int
 
 
+class Seated(msgspec.Struct, frozen=True, tag=True):
+    """The program may stay. `job` is what its study is called, `cantle` the version of the pilot."""
+
+    job: str
+    cantle: str
+
+
 class Refused(msgspec.Struct, frozen=True, tag=True):
     """That cannot be done."""
 
     why: str
 
 
-Question: TypeAlias = Submit | Jobs | Down
-Answer: TypeAlias = Taken | Told | Going | Refused
+Question: TypeAlias = Submit | Jobs | Down | Sit
+Answer: TypeAlias = Taken | Told | Going | Seated | Refused
 
 T = TypeVar("T")
 
