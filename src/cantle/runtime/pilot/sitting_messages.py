@@ -1,6 +1,6 @@
 """What do a pilot and a program say to each other that stays, hands in calls as it goes, and hears what becomes of them?
 
-The program asks at the door to `Sit` (`messages.py`), proves that it knows the secret, and is answered `Seated`. From then on the
+The program asks at the door to `Sit` (`messages.py`), proves that it knows the secret, and is answered `Seated`. Then the
 same connection carries frames (their length in four bytes, and MessagePack), each a list of messages, both ways, until one
 side closes it. A program that is gone without `Leave` takes what it handed in with it: its study is canceled.
 
@@ -155,7 +155,7 @@ class Fetched(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class PartitionNews(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """How a partition stands: `standing` in lower case, on which nodes, what its engine tells tasks, and why it is not (yet)."""
+    """How a partition stands: `standing` in lower case, on which nodes, what its engine tells tasks, and why it is not."""
 
     name: str
     standing: str
