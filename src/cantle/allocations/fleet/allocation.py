@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
+from cantle.allocations.carrying import Carried, Errand, Shelf, Then
 from cantle.allocations.fleet import letter as letters
 from cantle.allocations.fleet.addresses import chosen, interfaces_here
 from cantle.allocations.fleet.joining import Hello, Verdict, arrived, judge, unique, welcome
@@ -23,6 +24,7 @@ from cantle.allocations.fleet.letter import Letter
 from cantle.allocations.fleet.server import (
     Broken,
     FleetServer,
+    Hauled,
     Joined,
     Listening,
     News,
@@ -112,8 +114,15 @@ class FleetAllocation:
         self._silence_s = silence_s
         host, advertised = chosen(interface, interfaces_here())
         self._run = f"{os.uname().nodename}-{os.getpid()}-{os.urandom(6).hex()}"
+        self._shelf = Shelf(self._run, "")
         self._server = FleetServer(
-            self._run, self._put, self._judge, host=host, advertised=advertised, silence_s=silence_s
+            self._run,
+            self._put,
+            self._judge,
+            host=host,
+            advertised=advertised,
+            silence_s=silence_s,
+            shelf=self._shelf,
         )
         self._begun = False
         self._folder: Path | None = None
@@ -137,6 +146,10 @@ class FleetAllocation:
         self._ever = False
         """Whether one has joined."""
         self._refusals = 0
+        self._servers: dict[str, str] = {}
+        """By node, the address of the server that has its files."""
+        self._errands: dict[int, Then] = {}
+        self._errand = 0
 
     def prepare(self, errand: Callable[[], None] | None = None) -> None:
         """Fork this machine's runner, if it has one, and begin to listen. The errand is for such a child, or for nobody."""
@@ -147,6 +160,7 @@ class FleetAllocation:
     def house(self, directory: Path, folder: Path) -> None:
         """The run's directory, and the folder in it for what concerns the fleet."""
         self._directory = str(directory)
+        self._shelf.spare = str(folder / "brought")
         self._folder = folder
 
     def open(self, inbox: Inbox) -> None:
@@ -173,6 +187,7 @@ class FleetAllocation:
         if node.name in self._here_names and self._here is not None:
             self._here.lost(node)
             return
+        self._servers.pop(node.name, None)
         hello, channel = self._channels.pop(node.name, (None, None))
         if channel is not None:
             channel.close()
@@ -185,9 +200,39 @@ class FleetAllocation:
         known = self._channels.get(name)
         return known[0].instance if known is not None else ""
 
+    def carry(self, errand: Errand, then: Then) -> None:
+        """Bring a file from one node's machine to another's."""
+        source, to = self._server_of(errand.source), self._server_of(errand.to)
+        if source is None or to is None:
+            gone = errand.source if source is None else errand.to
+            then(Carried(problem=f"{'' if gone is None else gone.name} is not there any more"))
+            return
+        if source == to and errand.at == errand.path:
+            then(Carried(errand.path))
+            return
+        linked = source == to or (
+            errand.source is not None and errand.to is not None and _share(errand.source, errand.to)
+        )
+        self._errand += 1
+        self._errands[self._errand] = then
+        self._server.haul(self._errand, source, to, errand.path, errand.name, errand.at, linked)
+
+    def discard(self, names: Sequence[str], to: Iterable[Node | None]) -> None:
+        """Remove what was brought there by these names."""
+        for server in dict.fromkeys(self._server_of(node) for node in to):
+            if server is not None:
+                self._server.discard(server, list(names))
+
+    def _server_of(self, node: Node | None) -> str | None:
+        """The address of the server that has the node's files, "" for the conductor's own; None when it has gone."""
+        if node is None or node.name in self._here_names:
+            return ""
+        return self._servers.get(node.name)
+
     def close(self) -> None:
         """Let all runners end, and end what sources have started."""
         self._server.close()
+        self._shelf.close()
         for source in self._sources:
             source.close()
         if self._here is not None:
@@ -242,6 +287,8 @@ class FleetAllocation:
                 self._invite(said)
             elif isinstance(said, Joined):
                 self._join(said)
+            elif isinstance(said, Hauled):
+                self._errands.pop(said.number)(said.carried)
             elif isinstance(said, Refused):
                 self._refuse(said)
             elif isinstance(said, Broken):
@@ -298,6 +345,7 @@ class FleetAllocation:
         taken = self._here_names | self._channels.keys()
         node = replace(hello.node, name=unique(hello.node.name, taken))
         self._channels[node.name] = (hello, joined.channel)
+        self._servers[node.name] = joined.server
         self.notes += joined.notes
         address = hello.address.removeprefix("tls://")
         if hello.expected:
@@ -354,6 +402,11 @@ class FleetAllocation:
             self._here_names.update(node.name for node in event.nodes)
             self._awaited_told = max(0, self._awaited_told - len(event.nodes))
         inbox.put(event)
+
+
+def _share(one: Node, other: Node) -> bool:
+    """Whether they see each other's files."""
+    return one.machine == other.machine and not (one.apart or other.apart)
 
 
 _PROBE = "probe"

@@ -6,18 +6,20 @@ the file is and however slow somebody is. Where two machines do not reach each o
 """
 
 # Paths stay text, and nothing here may wait: what takes time is done in threads.
-# ruff: noqa: PTH100, PTH103, PTH105, PTH107, PTH108, PTH110, PTH118, PTH120, ASYNC240
+# ruff: noqa: PTH103, PTH108, PTH120
 
 from __future__ import annotations
 
 import asyncio
 import errno
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
+
+from cantle.allocations.carrying import Carried, Shelf, give_second_name
 
 if TYPE_CHECKING:
     from distributed.core import Server
@@ -26,44 +28,64 @@ T = TypeVar("T")
 
 READ, FETCH, REMOVE = "cantle_read", "cantle_fetch", "cantle_remove"
 PIECE_BYTES = 4 << 20
+_FIELDS = {"data", "path", "size", "problem", "gone", "unreachable"}
 _AT_ONCE = 4
 """So many files are fetched at once; the others wait."""
 _ANSWERS_S = 10.0
 """Who has not sent a first piece within that time cannot be reached from here."""
+_TAKES_S = 86400.0
 _STALLS_S = 120.0
 """Nor is waited longer for any other."""
 
 
-class Fetched(msgspec.Struct, frozen=True):
-    """The file lies at `path` now; or there is a `problem`: it is `gone` from where it was, or its machine is `unreachable`."""
+class Fetched(Carried, frozen=True):
+    """As what came of an errand; and whether it failed since the machine where the file lies is `unreachable` from here."""
 
-    path: str = ""
-    size: int = 0
-    problem: str = ""
-    gone: bool = False
     unreachable: bool = False
 
 
 class Hauler:
-    """Serves files of this machine to others, and fetches theirs into the first of these `folders` that has the room.
+    """Serves files of this machine to others, and puts theirs on the shelf.
 
-    Used in the server's thread only.
+    `conductor` is the address of the conductor's server. Used in the server's thread only.
     """
 
-    def __init__(self, server: Server, folders: Sequence[str]) -> None:
+    def __init__(self, server: Server, shelf: Shelf, conductor: str = "") -> None:
         self._server = server
-        self._folders = folders
+        self._shelf = shelf
+        self._conductor = conductor
         self._free = asyncio.Semaphore(_AT_ONCE)
         self._serial = 0
         handlers: dict[str, Callable[..., Any]] = {READ: self.read, FETCH: self.fetch, REMOVE: self.remove}
         server.handlers.update(handlers)
+
+    # What the conductor's server does, which is asked by its own thread
+
+    async def carry(self, source: str, to: str, path: str, name: str, at: str, linked: bool) -> Carried:
+        """Have the server `to` fetch a file of the server `source`; "" stands for us."""
+        if not to:
+            found = await self.fetch(source, path, name, at, linked=linked)
+        else:
+            errand = {"path": path, "name": name, "to": at, "linked": linked}
+            found = await self.ask(to, FETCH, _TAKES_S, source=source, **errand)
+            if found.get("unreachable") and source:
+                through_us = await self.ask(to, FETCH, _TAKES_S, source="", of=source, **errand)
+                found = found if through_us.get("unreachable") else through_us
+        return msgspec.convert(found, Carried)
+
+    async def discard(self, to: str, names: list[str]) -> None:
+        """Have that server remove what it fetched by these names; "" stands for us."""
+        if to:
+            await self.ask(to, REMOVE, _ANSWERS_S, names=names)
+        else:
+            await self.remove(names)
 
     # What others ask of us
 
     async def read(self, path: str, offset: int, of: str = "") -> dict[str, Any]:
         """A piece of a file, and how large it is; with `of` the file is that server's, which we reach and he does not."""
         if of:
-            return await self._ask(of, READ, _STALLS_S, path=path, offset=offset)
+            return await self.ask(of, READ, _STALLS_S, path=path, offset=offset)
         try:
             data, size = await _aside(_piece, path, offset)
         except FileNotFoundError:
@@ -75,43 +97,40 @@ class Hauler:
     async def fetch(
         self, source: str, path: str, name: str, to: str = "", of: str = "", linked: bool = False
     ) -> dict[str, Any]:
-        """Fetch a file of that server, to the path `to` or by `name` into our own folder: fields of `Fetched`.
+        """Fetch a file of that server ("": the conductor), to the path `to`, or by `name` to our shelf: fields of `Fetched`.
 
         `linked`: it lies on this machine, and may be the same file.
         """
         async with self._free:
             if linked:
-                found = await _aside(self._link, path, name, to)
-            else:
-                found = await self._fetch(source, path, name, to, of)
-        return msgspec.structs.asdict(found)
+                return msgspec.structs.asdict(await _aside(give_second_name, path, await self._targets(name, to)))
+            return msgspec.structs.asdict(await self._fetch(source or self._conductor, path, name, to, of))
 
-    async def remove(self, names: list[str]) -> None:
+    async def remove(self, names: list[str]) -> dict[str, Any]:
         """Remove what was fetched by these names."""
-        for name in names:
-            for folder in self._folders:
-                with suppress(OSError):
-                    await _aside(os.unlink, os.path.join(folder, name))
+        await _aside(self._shelf.remove, names)
+        return {}
 
-    # What these are made of
+    # What we ask of others
 
-    async def _ask(self, server: str, what: str, patience_s: float, **rest: Any) -> dict[str, Any]:
+    async def ask(self, server: str, what: str, patience_s: float, **rest: Any) -> dict[str, Any]:
+        """Ask the server of that address. `problem` and `unreachable` in the answer when there is none."""
         try:
             async with asyncio.timeout(patience_s):
                 answer = await getattr(self._server.rpc(server), what)(**rest)
         except (OSError, TimeoutError) as error:
             said = str(error) or f"no answer within {patience_s:g} s"
             return {"problem": f"{server} cannot be reached: {said}", "unreachable": True}
-        if not isinstance(answer, dict) or not answer.keys() <= {"data", "size", "problem", "gone", "unreachable"}:
+        if not isinstance(answer, dict) or not answer.keys() <= _FIELDS:
             return {"problem": f"{server} does not understand: {str(answer)[:200]}"}
         return answer
 
     async def _fetch(self, source: str, path: str, name: str, to: str, of: str) -> Fetched:
-        first = await self._ask(source, READ, _ANSWERS_S, path=path, offset=0, of=of)
+        first = await self.ask(source, READ, _ANSWERS_S, path=path, offset=0, of=of)
         if "problem" in first:
             return Fetched(**first)
         problem: OSError | None = None
-        for target in self._targets(name, to):
+        for target in await self._targets(name, to):
             try:
                 return await self._write(source, path, target, of, first)
             except OSError as error:
@@ -134,7 +153,7 @@ class Hauler:
                 following = None
                 if data and written + len(data) < size:
                     at = written + len(data)
-                    following = asyncio.ensure_future(self._ask(source, READ, _STALLS_S, path=path, offset=at, of=of))
+                    following = asyncio.ensure_future(self.ask(source, READ, _STALLS_S, path=path, offset=at, of=of))
                 try:
                     await _aside(_put, file, data)
                 except OSError:
@@ -156,26 +175,8 @@ class Hauler:
             with suppress(OSError):
                 os.unlink(beside)
 
-    def _link(self, path: str, name: str, to: str) -> Fetched:
-        """It lies on this machine: let it lie there under another name as well, so that it outlives the first."""
-        problem = ""
-        for target in self._targets(name, to):
-            beside = self._beside(target)
-            try:
-                os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
-                _link_or_copy(path, beside)
-                os.replace(beside, target)
-                return Fetched(target, os.stat(target).st_size)  # noqa: PTH116
-            except FileNotFoundError:
-                return Fetched(problem=f"{path} is not there any more", gone=True)
-            except OSError as error:
-                problem = f"{error.filename or target}: {error.strerror}"
-                with suppress(OSError):
-                    os.unlink(beside)
-        return Fetched(problem=problem)
-
-    def _targets(self, name: str, to: str) -> list[str]:
-        return [to] if to else [os.path.join(folder, name) for folder in self._folders]
+    async def _targets(self, name: str, to: str) -> list[str]:
+        return [to] if to else await _aside(self._shelf.paths, name)
 
     def _beside(self, target: str) -> str:
         self._serial += 1
@@ -201,14 +202,3 @@ def _put(file: int, data: bytes) -> None:
     left = memoryview(data)
     while left:
         left = left[os.write(file, left) :]
-
-
-def _link_or_copy(path: str, beside: str) -> None:
-    try:
-        os.link(path, beside)
-    except OSError as error:
-        if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
-            raise
-        from shutil import copyfile
-
-        copyfile(path, beside)

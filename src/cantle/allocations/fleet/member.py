@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from cantle.allocations.carrying import Shelf
 from cantle.allocations.fleet.dasked import (
     BEAT,
     HELLO,
@@ -29,6 +30,7 @@ from cantle.allocations.fleet.dasked import (
     hear_log,
     security_of,
 )
+from cantle.allocations.fleet.hauling import Hauler
 from cantle.allocations.fleet.joining import Hello
 from cantle.allocations.fleet.lane import Lane, open_lane
 from cantle.allocations.fleet.letter import Letter
@@ -141,6 +143,8 @@ class Member:
                 protocol="tls",
             )
             self._worker = worker
+            shelf = Shelf(self._letter.run, f"{scratch}/brought")
+            self._hauler = Hauler(worker, shelf, found.address)
             self._reached = found.address
             worker.stream_handlers.update(
                 {
@@ -169,6 +173,7 @@ class Member:
                 await self._heard_of()
             if self._lane is not None:
                 self._lane.close()
+            shelf.close()
             with suppress(Exception):  # we leave anyway
                 await asyncio.wait_for(worker.close(timeout=2, nanny=False, executor_wait=False), _LEAVE_S)
         return DONE if self._code is None else self._code

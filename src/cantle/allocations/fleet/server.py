@@ -11,13 +11,14 @@ import asyncio
 import os
 import ssl
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
+from cantle.allocations.carrying import Carried, Shelf
 from cantle.allocations.fleet.certificates import Identity, make_identities
 from cantle.allocations.fleet.dasked import (
     BEAT,
@@ -29,6 +30,7 @@ from cantle.allocations.fleet.dasked import (
     hear_log,
     security_of,
 )
+from cantle.allocations.fleet.hauling import Hauler
 from cantle.allocations.fleet.joining import Hello, Verdict
 from cantle.allocations.fleet.lane import KEY_BYTES, TAKEN, Lane, Lanes
 from cantle.allocations.fleet.reaching import context_of
@@ -62,6 +64,8 @@ class Joined(msgspec.Struct, frozen=True):
     hello: Hello
     channel: Any
     notes: tuple[str, ...]
+    server: str = ""
+    """The address of the server beside it, by which other machines fetch its files."""
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -71,7 +75,14 @@ class Refused(msgspec.Struct, frozen=True):
     why: str
 
 
-News: TypeAlias = Listening | Broken | Joined | Refused
+class Hauled(msgspec.Struct, frozen=True):
+    """What came of the file of that number."""
+
+    number: int
+    carried: Carried
+
+
+News: TypeAlias = Listening | Broken | Joined | Refused | Hauled
 
 
 class _Member:
@@ -93,7 +104,8 @@ class FleetServer:
     """Serves from `start` to `close`. `judge` decides on each runner that says hello, in the server's thread.
 
     `host` is the address to listen on, "" for all; `advertised` are those that runners are told, of which each
-    takes what leads here. `silence_s` bounds how long a runner is taken for alive without a word.
+    takes what leads here. `silence_s` bounds how long a runner is taken for alive without a word. On the `shelf` lies what
+    is brought to this machine.
     """
 
     def __init__(
@@ -105,8 +117,10 @@ class FleetServer:
         host: str = "",
         advertised: Sequence[str] = ("127.0.0.1",),
         silence_s: float = 20.0,
+        shelf: Shelf | None = None,
     ) -> None:
         self._run = run
+        self._shelf = shelf or Shelf(run, "")
         self._hear = hear
         self._judge = judge
         self._host = host
@@ -120,11 +134,22 @@ class FleetServer:
         self._over = False
         self._patience_s = _LEAVE_S
         self._scheduler: Scheduler | None = None
+        self._hauler: Hauler | None = None
+        self._hauling: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._live, name="fleet", daemon=True)
 
     def start(self) -> None:
         """Begin. `Listening` follows, or `Broken`."""
         self._thread.start()
+
+    def haul(self, number: int, source: str, to: str, path: str, name: str, at: str, linked: bool) -> None:
+        """Bring a file from one server to another, "" for the conductor's own. `Hauled` with that number follows."""
+        self._do(self._haul(number, source, to, path, name, at, linked))
+
+    def discard(self, to: str, names: list[str]) -> None:
+        """Have that server remove what was brought there by these names."""
+        assert self._hauler is not None
+        self._do(self._hauler.discard(to, names))
 
     def close(self, patience_s: float = _LEAVE_S) -> None:
         """Tell all runners that the run is over, and wait until they have gone, for a bounded time."""
@@ -138,7 +163,27 @@ class FleetServer:
             pass
         self._thread.join(patience_s + 5)
 
+    def _do(self, what: Coroutine[Any, Any, None]) -> None:
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(self._begin_to, what)
+        except RuntimeError:  # the server has ended, and nobody waits for files any more
+            what.close()
+
     # All below runs in the server's thread.
+
+    def _begin_to(self, what: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(what)
+        self._hauling.add(task)
+        task.add_done_callback(self._hauling.discard)
+
+    async def _haul(self, number: int, source: str, to: str, path: str, name: str, at: str, linked: bool) -> None:
+        assert self._hauler is not None
+        try:
+            carried = await self._hauler.carry(source, to, path, name, at, linked)
+        except Exception as problem:  # noqa: BLE001 - somebody waits for an answer, whatever it is
+            carried = Carried(problem=f"{type(problem).__name__}: {problem}")
+        self._hear(Hauled(number, carried))
 
     def _live(self) -> None:
         try:
@@ -175,6 +220,7 @@ class FleetServer:
                 gone(worker, "")
 
         scheduler.add_plugin(Watch(), name="cantle")
+        self._hauler = Hauler(scheduler, self._shelf)
         scheduler.stream_handlers.update({HELLO: self._on_hello, OVER: self._on_over, BEAT: self._on_beat})
         await scheduler
         port = scheduler.port
@@ -264,7 +310,7 @@ class FleetServer:
         member.heard = monotonic()
         member.lane = lane
         lane.on_close = partial(self._from_elsewhere, self._let_go, worker)
-        self._hear(Joined(member.hello, lane, member.notes))
+        self._hear(Joined(member.hello, lane, member.notes, worker))
         return True
 
     def _on_beat(self, worker: str) -> None:
