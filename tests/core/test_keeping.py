@@ -143,19 +143,23 @@ def test_a_node_that_was_given_back_before_anything_was_kept_is_as_good_as_gone(
     assert tale.alone("n1") == ["a"]
 
 
-def test_results_go_with_their_node_and_files_stay_on_their_machine_unless_it_is_a_node_apart() -> None:
-    for local, apart, copies in (((), False, ["n0"]), (("/scratch/a",), False, ["n0", "n1"]), (("a",), True, ["n0"])):
-        tale = Tale(job("a", local=local), job("b", "a"), on=nodes(2, machine="m", apart=apart))
-        tale.happens(Launch(tale.state.now, 0, 1, (Place(0, "0"),)))
-        tale.end("a", kept=5)
-        assert tale.copies("a") == copies
-        assert tale.alone("n0") == (["a"] if copies == ["n0"] else [])
-        tale.lose("n0")
-        assert tale.phases()["a"] == ("ready" if copies == ["n0"] else "done")
+def test_nodes_of_one_machine_share_what_lives_there_and_nodes_apart_do_not() -> None:
+    tale = Tale(*CHAIN, on=nodes(2, machine="m"))
+    tale.decides()
+    tale.end("a", kept=5)
+    assert tale.copies("a") == ["n0", "n1"]
+    assert tale.alone("n0") == []
+    tale.lose("n0")
+    assert tale.state.phases[tale.number_of["a"]].name == "DONE"
+    assert tale.alone("n1") == ["a"]
+    apart = Tale(*CHAIN, on=[node(f"n{i}", machine="m", apart=i > 0) for i in range(2)])
+    apart.decides()
+    apart.end("a", kept=5)
+    assert apart.copies("a") == ["n0"]
 
 
-def test_a_node_that_joins_a_machine_sees_the_files_there() -> None:
-    tale = made(job("a", local=("/scratch/a",)), job("b", "a"))
+def test_a_node_that_joins_a_machine_sees_what_lives_there() -> None:
+    tale = made(*CHAIN)
     tale.join(node("n2", machine="m0"))
     assert tale.copies("a") == ["n0", "n2"]
     assert tale.alone("n0") == []

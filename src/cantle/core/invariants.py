@@ -236,13 +236,17 @@ def _what_is_needed_is_somewhere(state: State) -> None:
         if state.phases[task] == Phase.DONE and not nodes:
             begun = all(state.phases[user] not in UNSTARTED for user in users)
             _require(not result.wanted and begun, f"the result of task {task} is needed, and nowhere")
-        stays = nodes & ~keeping.leaving()
-        if result.needed and stays and not stays & (stays - 1):
-            alone.setdefault(indexes(stays)[0], set()).add(task)
-    for index in indexes(alive & ~keeping.leaving()):
+        stays = nodes & ~sum(1 << index for index in keeping.leaving())
+        if result.needed and stays:
+            for index in indexes(stays):
+                if keeping.nodes_sharing(index) & stays == stays:
+                    alone.setdefault(index, set()).add(task)
+    for index in indexes(alive):
         tasks, size = keeping.alone_on(index)
         _require(size == sum(keeping.results[task].size for task in tasks), f"bytes alone on node {index}")
-        _require(set(tasks) == alone.get(index, set()), f"what is alone on node {index}")
+        shared = keeping.nodes_sharing(index) & ~sum(1 << other for other in keeping.leaving()) & ~(1 << index)
+        expected = set() if shared else alone.get(index, set())
+        _require(index in keeping.leaving() or set(tasks) == expected, f"what is alone on node {index}")
 
 
 def _open_blockers(state: State, number: int) -> int:

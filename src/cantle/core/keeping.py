@@ -1,8 +1,8 @@
 """Which results live on nodes alone, and which of them are still needed?
 
 A result may live where it was made: what a Python call returned, or files that a step declares as local. It is needed as long
-as a task that takes it is not over, or somebody outside the run wants it. Results go with the runner of their node; files stay
-on their machine as long as one of its nodes is there. What becomes of needed results that are lost stands in `again.py`.
+as a task that takes it is not over, or somebody outside the run wants it. Nodes that share a machine share what lives there; a
+node apart keeps its own. What becomes of needed results that are lost stands in `again.py`.
 
 These books begin with the first result that is kept.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cantle.core.state import State
 
 Store: TypeAlias = tuple[str, int]
-"""Where things live: with a node, by its machine and number, or on a machine, by its name and -1."""
+"""Where things live: a machine (and -1), or a node apart, by its number."""
 
 
 class Result(msgspec.Struct):
@@ -73,8 +73,7 @@ class Keeping:
         self._orphans = 0
         """Tasks with lower numbers are of an earlier conductor, and so are those who wanted their results."""
         self._stores: dict[Store, _Stored] = {}
-        self._stores_of: dict[int, tuple[Store, Store]] = {}
-        """Of each node: where results live that are made there, and where files do."""
+        self._store_of: dict[int, Store] = {}
 
     # Questions
 
@@ -93,71 +92,66 @@ class Keeping:
 
     def alone_on(self, index: int) -> tuple[Collection[int], int]:
         """The tasks whose results are needed and live with this node alone, and how many bytes these are."""
-        tasks: Collection[int] = ()
-        size = 0
-        for store in dict.fromkeys(self._stores_of.get(index, ())):
-            stored = self._stores[store]
-            if stored.alone and not stored.nodes & ~stored.leaving & ~(1 << index):
-                tasks = [*tasks, *stored.alone] if tasks else stored.alone.keys()
-                size += stored.bytes_alone
-        return tasks, size
+        stored = self._stores.get(self._store_of.get(index, ("", -1)))
+        if stored is None or stored.nodes & ~stored.leaving & ~(1 << index):
+            return (), 0
+        return stored.alone.keys(), stored.bytes_alone
 
-    def leaving(self) -> int:
-        """The nodes, as bits, that are about to go."""
-        nodes = 0
-        for stored in self._stores.values():
-            nodes |= stored.leaving
-        return nodes
+    def nodes_sharing(self, index: int) -> int:
+        """The nodes, as bits, that see what lives with this one, itself included; 0 when it is not there."""
+        store = self._store_of.get(index)
+        return 0 if store is None else self._stores[store].nodes
+
+    def leaving(self) -> list[int]:
+        """The nodes that are about to go."""
+        return [index for stored in self._stores.values() for index in indexes(stored.leaving)]
 
     # What happens to nodes
 
     def joined(self, state: State, index: int) -> None:
         """A node is there: it sees what lives on its machine."""
         node = state.room.nodes[index]
-        machine = node.machine or node.name
-        own = machine, index
-        self._stores_of[index] = own, own if node.apart else (machine, -1)
-        for store in self._stores_of[index]:
-            stored = self._stores.get(store)
-            if stored is None:
-                stored = self._stores[store] = _Stored()
-            stored.nodes |= 1 << index
-            self._file_all(stored)
+        store = self._store_of[index] = (node.machine or node.name, index if node.apart else -1)
+        stored = self._stores.get(store)
+        if stored is None:
+            stored = self._stores[store] = _Stored()
+        stored.nodes |= 1 << index
+        self._file_all(stored)
 
     def leaves(self, index: int) -> None:
         """The node is about to go: what lives there alone counts as lost already when others ask where they are alone."""
-        for store in self._stores_of.get(index, ()):
+        if (store := self._store_of.get(index)) is not None:
             self._stores[store].leaving |= 1 << index
             self._file_all(self._stores[store])
 
     def stays(self, index: int) -> None:
         """It does not go after all."""
-        for store in self._stores_of.get(index, ()):
+        if (store := self._store_of.get(index)) is not None:
             self._stores[store].leaving &= ~(1 << index)
             self._file_all(self._stores[store])
 
     def lost(self, state: State, index: int, reason: str) -> None:
-        """A node is gone, and so is what lived there, but for files that other nodes of its machine see."""
-        tasks: list[int] = []
-        for store in dict.fromkeys(self._stores_of.pop(index, ())):
-            stored = self._stores[store]
-            stored.nodes &= ~(1 << index)
-            stored.leaving &= ~(1 << index)
-            if stored.nodes:
-                self._file_all(stored)
-                continue
-            here = list(stored.tasks)
-            for task in here:
-                self._drop(task, store)
-            tasks += here
-            del self._stores[store]
+        """A node is gone, and unless others see what lives there, so is that."""
+        store = self._store_of.pop(index, None)
+        if store is None:
+            return
+        stored = self._stores[store]
+        stored.nodes &= ~(1 << index)
+        stored.leaving &= ~(1 << index)
+        if stored.nodes:
+            self._file_all(stored)
+            return
+        tasks = list(stored.tasks)
+        for task in tasks:
+            self._drop(task, store)
+        del self._stores[store]
         why = f"its result was lost with {state.room.nodes[index].name}" + (f" ({reason})" if reason else "")
         run_again(state, self, [task for task in tasks if waits_for(state, self, task)], why)
 
     def all_gone(self, state: State) -> None:
         """Another conductor goes on, with nodes of its own."""
         self._stores.clear()
-        self._stores_of.clear()
+        self._store_of.clear()
         self._forgotten.clear()
         self._orphans = len(state.tasks)
         for result in self.results.values():
@@ -171,7 +165,8 @@ class Keeping:
 
     def made(self, state: State, task: int, size: int, index: int) -> None:
         """An attempt is done, and has left so much on its node."""
-        if index not in self._stores_of:
+        store = self._store_of.get(index)
+        if store is None:
             return  # where a journal has a gap
         self._lose_all(task)
         files = bool(state.step_of(task).local)
@@ -181,7 +176,7 @@ class Keeping:
         self.results[task] = Result(size, {}, users, before.wanted if before is not None else wanted, files)
         self._forgotten.discard(task)
         self.unneeded.pop(task, None)
-        self._add(task, self._stores_of[index][files])
+        self._add(task, store)
 
     def made_elsewhere(self, task: int) -> None:
         """The task is done, and what it has made lives on no node in particular."""
@@ -192,18 +187,18 @@ class Keeping:
 
     def copied(self, task: int, index: int) -> None:
         """What lived elsewhere lives with this node as well."""
-        result = self.results.get(task)
-        if result is not None and result.at and index in self._stores_of:
-            self._add(task, self._stores_of[index][result.files])
+        store = self._store_of.get(index)
+        if store is not None and task in self.results and self.results[task].at:
+            self._add(task, store)
 
     def missing(self, state: State, tasks: Iterable[int], index: int, reason: str) -> None:
         """The node is there, but these results are not there any more."""
-        here: list[int] = []
-        for store in dict.fromkeys(self._stores_of.get(index, ())):
-            found = [task for task in tasks if task in self._stores[store].tasks]
-            for task in found:
-                self._drop(task, store)
-            here += found
+        store = self._store_of.get(index)
+        if store is None:
+            return
+        here = [task for task in tasks if task in self._stores[store].tasks]
+        for task in here:
+            self._drop(task, store)
         why = f"its result was lost on {state.room.nodes[index].name}" + (f" ({reason})" if reason else "")
         run_again(state, self, [task for task in here if waits_for(state, self, task)], why)
 

@@ -40,8 +40,9 @@ class Result(msgspec.Struct, frozen=True, gc=False):
 
 Sink: TypeAlias = Callable[[Result], None]
 """Is told of each attempt that is over and has something to show, before its `TaskEnded` is in the inbox."""
-Brought: TypeAlias = Callable[[str, str], None]
-"""Called with the path at which a result can be read now, and "", or with "" and what went wrong. In the loop's thread."""
+Brought: TypeAlias = Callable[[str, str, bool], None]
+"""Called in the loop's thread with the path at which a result can be read now, or with "", what went wrong, and whether the
+result is gone."""
 
 
 class Transport(Protocol):
@@ -50,8 +51,11 @@ class Transport(Protocol):
     def fetch(self, result: Result, to: int, then: Brought) -> None:
         """Bring it to the machine of the node `to`, -1 for the conductor's; `then` is called when that is done."""
 
+    def lost(self, task: int) -> None:
+        """The result of this task, which is done, is not known here: it has to be made again."""
+
     def forget(self, results: Iterable[Result]) -> None:
-        """Nobody needs the copies of these any more."""
+        """Nobody needs what was brought to the conductor's machine of these any more."""
 
 
 class Calls:
@@ -67,8 +71,8 @@ class Calls:
         self._running: dict[Key, int] = {}
         self._stores: dict[int, str] = {}
         """Where what a node keeps lies: with its machine's other nodes, or if it is apart alone. From the first call on."""
-        self._brought: dict[tuple[int, str], str] = {}
-        """Copies of kept results: by task and machine, where they lie."""
+        self._copies: dict[int, dict[int, str]] = {}
+        """Of kept results that were brought to other nodes: to which, and where they lie there."""
         self._held: dict[Key, _Held] = {}
         """Calls that wait for results on their way."""
 
@@ -97,7 +101,7 @@ class Calls:
             then(result.inline, "")
             return
 
-        def read(path: str, problem: str) -> None:
+        def read(path: str, problem: str, _gone: bool = False) -> None:
             try:
                 data = read_kept(path) if not problem else None
             except OSError as error:
@@ -120,22 +124,18 @@ class Calls:
         by_node: dict[int, list[Key]] = {}
         for result in known:
             if result.inline is None:
-                by_node.setdefault(result.node, []).append((result.task, result.attempt))
+                for node in (result.node, *self._copies.pop(result.task, ())):
+                    by_node.setdefault(node, []).append((result.task, result.attempt))
         for node, keys in by_node.items():
             self._engine.tell(node, Forget(tuple(keys)))
-        copied = {task for task, _ in self._brought}
-        if copied and (gone := [result for result in known if result.task in copied]):
-            numbers = {result.task for result in gone}
-            for copy in [copy for copy in self._brought if copy[0] in numbers]:
-                del self._brought[copy]
-            if self.transport is not None:
-                self.transport.forget(gone)
+        if self.transport is not None and by_node:
+            self.transport.forget(known)
 
-    def moved(self, task: int, node: int, path: str) -> None:
-        """The kept result of the task lives on this node now, and is read at this path."""
+    def copied(self, task: int, node: int, path: str) -> None:
+        """The kept result of the task lives with this node as well, where it is read at this path."""
         result = self._results.get(task)
         if result is not None and result.inline is None:
-            self._results[task] = replace(result, node=node, path=path)
+            self._copies.setdefault(task, {})[node] = path
 
     # For the engine
 
@@ -198,9 +198,18 @@ class Calls:
             del self._running[key]
             self._held.pop(key, None)
         other = next((other for other, theirs in self._stores.items() if theirs == store), -1)
+        for task, copies in list(self._copies.items()):
+            path = copies.pop(node, "")
+            if path and other >= 0:
+                copies[other] = path
+            if not copies:
+                del self._copies[task]
         for task in [t for t, result in self._results.items() if result.node == node and result.inline is None]:
             if other >= 0:
                 self._results[task] = replace(self._results[task], node=other)
+            elif task in self._copies:
+                elsewhere, path = next(iter(self._copies[task].items()))
+                self._results[task] = replace(self._results[task], node=elsewhere, path=path)
             else:
                 del self._results[task]
 
@@ -233,13 +242,11 @@ class Calls:
             if result is None:
                 if start.after is not None and start.after[0] == task:
                     continue  # its worker has it
-                self._refuse(start.key, f"the result of task {task}, which it takes, is not there any more")
+                self._begin_anew(start.key, task)
                 return
             if result.inline is not None:
                 given.append((task, result.inline, ""))
-            elif self._stores.get(result.node) == machine:
-                given.append((task, b"", result.path))
-            elif (path := self._brought.get((task, machine))) is not None:
+            elif path := self._path_on(result, machine):
                 given.append((task, b"", path))
             else:
                 away.append(result)
@@ -257,19 +264,28 @@ class Calls:
             return
         held = self._held[start.key] = _Held(start, node, given, len(away))
         for result in away:
-            self._bring(result, held, machine)
+            self._bring(result, held)
 
-    def _bring(self, result: Result, held: _Held, machine: str) -> None:
+    def _path_on(self, result: Result, machine: str) -> str:
+        """Where the result can be read on this machine, "" when it lies on others alone."""
+        for node, path in ((result.node, result.path), *self._copies.get(result.task, {}).items()):
+            if self._stores.get(node) == machine:
+                return path
+        return ""
+
+    def _bring(self, result: Result, held: _Held) -> None:
         assert self.transport is not None
 
-        def then(path: str, problem: str) -> None:
-            if path:
-                self._brought[result.task, machine] = path
+        def then(path: str, problem: str, gone: bool) -> None:
             if self._held.get(held.start.key) is not held:
                 return
             if problem:
                 del self._held[held.start.key]
-                self._refuse(held.start.key, f"the result of task {result.task} cannot be brought here: {problem}")
+                if gone:
+                    self._begin_anew(held.start.key, result.task, told=True)
+                else:
+                    why = f"the result of task {result.task} cannot be brought here: {problem}"
+                    self._refuse(held.start.key, why, everywhere=False)
                 self._let_go(held)
                 return
             held.given.append((result.task, b"", path))
@@ -291,9 +307,21 @@ class Calls:
         for start in held.behind:
             self.stop(start.key, "interrupted", "it was to follow a call that did not begin")
 
-    def _refuse(self, key: Key, why: str) -> None:
+    def _refuse(self, key: Key, why: str, everywhere: bool = True) -> None:
         self._running.pop(key, None)
-        self._engine.put(TaskEnded(self._engine.now(), key[0], key[1], "unstartable", detail=why, everywhere=True))
+        now = self._engine.now()
+        self._engine.put(TaskEnded(now, key[0], key[1], "unstartable", detail=why, everywhere=everywhere))
+
+    def _begin_anew(self, key: Key, task: int, told: bool = False) -> None:
+        """What it takes is gone, by nobody's fault: that is made again, and then the call begins. `told`: it is known."""
+        why = f"the result of task {task}, which it takes, is not there any more"
+        if self.transport is None:
+            self._refuse(key, why)
+            return
+        if not told:
+            self.transport.lost(task)
+        self._running.pop(key, None)
+        self._engine.put(TaskEnded(self._engine.now(), key[0], key[1], "interrupted", detail=why))
 
     def _hold(self, index: int, node: Node) -> None:
         machine = node.machine or node.name

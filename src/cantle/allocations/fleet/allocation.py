@@ -8,16 +8,17 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from cantle.allocations.carrying import Carried, Errand, Shelf, Then
+from cantle.allocations.carrying import Carried, Errand, Then
 from cantle.allocations.fleet import letter as letters
 from cantle.allocations.fleet.addresses import chosen, interfaces_here
+from cantle.allocations.fleet.hauling import Shelf
 from cantle.allocations.fleet.joining import Hello, Verdict, arrived, judge, unique, welcome
 from cantle.allocations.fleet.lane import Lane
 from cantle.allocations.fleet.letter import Letter
@@ -114,7 +115,7 @@ class FleetAllocation:
         self._silence_s = silence_s
         host, advertised = chosen(interface, interfaces_here())
         self._run = f"{os.uname().nodename}-{os.getpid()}-{os.urandom(6).hex()}"
-        self._shelf = Shelf(self._run, "")
+        self._shelf = Shelf()
         self._server = FleetServer(
             self._run,
             self._put,
@@ -148,7 +149,7 @@ class FleetAllocation:
         self._refusals = 0
         self._servers: dict[str, str] = {}
         """By node, the address of the server that has its files."""
-        self._errands: dict[int, Then] = {}
+        self._errands: dict[int, tuple[Errand, Then]] = {}
         self._errand = 0
 
     def prepare(self, errand: Callable[[], None] | None = None) -> None:
@@ -160,7 +161,7 @@ class FleetAllocation:
     def house(self, directory: Path, folder: Path) -> None:
         """The run's directory, and the folder in it for what concerns the fleet."""
         self._directory = str(directory)
-        self._shelf.spare = str(folder / "brought")
+        self._shelf.run = str(directory)
         self._folder = folder
 
     def open(self, inbox: Inbox) -> None:
@@ -188,6 +189,9 @@ class FleetAllocation:
             self._here.lost(node)
             return
         self._servers.pop(node.name, None)
+        for number, (errand, _) in list(self._errands.items()):
+            if errand.source is not None and errand.source.name == node.name:
+                self._answer(number, Carried(problem=f"{node.name} has gone", gone=True))
         hello, channel = self._channels.pop(node.name, (None, None))
         if channel is not None:
             channel.close()
@@ -204,24 +208,21 @@ class FleetAllocation:
         """Bring a file from one node's machine to another's."""
         source, to = self._server_of(errand.source), self._server_of(errand.to)
         if source is None or to is None:
-            gone = errand.source if source is None else errand.to
-            then(Carried(problem=f"{'' if gone is None else gone.name} is not there any more"))
+            missing = errand.source if source is None else errand.to
+            assert missing is not None
+            then(Carried(problem=f"{missing.name} has gone", gone=source is None))
             return
-        if source == to and errand.at == errand.path:
+        if source == to or (errand.source is not None and errand.to is not None and _share(errand.source, errand.to)):
             then(Carried(errand.path))
             return
-        linked = source == to or (
-            errand.source is not None and errand.to is not None and _share(errand.source, errand.to)
-        )
         self._errand += 1
-        self._errands[self._errand] = then
-        self._server.haul(self._errand, source, to, errand.path, errand.name, errand.at, linked)
+        self._errands[self._errand] = errand, then
+        self._server.haul(self._errand, source, to, errand.path, errand.name, errand.at)
 
-    def discard(self, names: Sequence[str], to: Iterable[Node | None]) -> None:
-        """Remove what was brought there by these names."""
-        for server in dict.fromkeys(self._server_of(node) for node in to):
-            if server is not None:
-                self._server.discard(server, list(names))
+    def _answer(self, number: int, carried: Carried) -> None:
+        _, then = self._errands.pop(number, (None, None))
+        if then is not None:
+            then(carried)
 
     def _server_of(self, node: Node | None) -> str | None:
         """The address of the server that has the node's files, "" for the conductor's own; None when it has gone."""
@@ -288,7 +289,7 @@ class FleetAllocation:
             elif isinstance(said, Joined):
                 self._join(said)
             elif isinstance(said, Hauled):
-                self._errands.pop(said.number)(said.carried)
+                self._answer(said.number, said.carried)
             elif isinstance(said, Refused):
                 self._refuse(said)
             elif isinstance(said, Broken):

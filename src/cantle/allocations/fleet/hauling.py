@@ -1,12 +1,12 @@
 """How do files get from one machine of a fleet to another? In pieces, over the connections that Dask keeps between its servers.
 
 Each server, a runner's worker or the conductor's scheduler, reads pieces of its own files to whoever asks, and fetches files
-from others. Whoever fetches asks for the next piece when it writes one, so nobody holds more than two of them, however large
+from others. Whoever fetches asks for the next piece while he writes one, so nobody holds more than two of them, however large
 the file is and however slow somebody is. Where two machines do not reach each other, the pieces go through the conductor.
 """
 
 # Paths stay text, and nothing here may wait: what takes time is done in threads.
-# ruff: noqa: PTH103, PTH108, PTH120
+# ruff: noqa: PTH103, PTH108, PTH118, PTH120
 
 from __future__ import annotations
 
@@ -19,35 +19,66 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from cantle.allocations.carrying import Carried, Shelf, give_second_name
+from cantle.allocations.carrying import Carried
+from cantle.errors import MachineError
 
 if TYPE_CHECKING:
     from distributed.core import Server
 
+    from cantle.runner.calling.store import Store
+
 T = TypeVar("T")
 
-READ, FETCH, REMOVE = "cantle_read", "cantle_fetch", "cantle_remove"
+READ, FETCH = "cantle_read", "cantle_fetch"
+HOME = "runners"
+"""The folder in the run's directory in which runners have what is theirs."""
 PIECE_BYTES = 4 << 20
-_FIELDS = {"data", "path", "size", "problem", "gone", "unreachable"}
 _AT_ONCE = 4
 """So many files are fetched at once; the others wait."""
 _ANSWERS_S = 10.0
 """Who has not sent a first piece within that time cannot be reached from here."""
-_TAKES_S = 86400.0
 _STALLS_S = 120.0
 """Nor is waited longer for any other."""
+_TAKES_S = 86400.0
+_AGAIN_S = (0.5, 2.0, 5.0)
+"""Who cannot be reached is tried again after these pauses: if he has gone, that is told meanwhile."""
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Fetched(Carried, frozen=True):
-    """As what came of an errand; and whether it failed since the machine where the file lies is `unreachable` from here."""
+    """As what came of an errand; and which server is `unreachable`, if one is."""
 
-    unreachable: bool = False
+    unreachable: str = ""
+
+
+class Shelf:
+    """Where what is brought to this machine lies: with what the runners keep here. `run` is the run's directory.
+
+    It is held from when something is first brought until it is closed, so that it does not go with the last runner.
+    """
+
+    def __init__(self, run: str = "") -> None:
+        self.run = run
+        self._store: Store | None = None
+
+    def paths(self, name: str) -> list[str]:
+        """Where a file of this name may lie, the best first."""
+        if self._store is None:
+            from cantle.runner.calling.store import Store
+
+            self._store = Store(self.run, HOME)
+        return list(dict.fromkeys(os.path.join(folder, name) for folder in (self._store.folder, self._store.spare)))
+
+    def close(self) -> None:
+        """Leave it; if nobody else is there, all that lies there is removed."""
+        if self._store is not None:
+            self._store.close()
 
 
 class Hauler:
-    """Serves files of this machine to others, and puts theirs on the shelf.
+    """Serves files of this machine to others, and puts theirs on the shelf. `conductor` is the address of its server.
 
-    `conductor` is the address of the conductor's server. Used in the server's thread only.
+    Used in the server's thread only.
     """
 
     def __init__(self, server: Server, shelf: Shelf, conductor: str = "") -> None:
@@ -56,104 +87,97 @@ class Hauler:
         self._conductor = conductor
         self._free = asyncio.Semaphore(_AT_ONCE)
         self._serial = 0
-        handlers: dict[str, Callable[..., Any]] = {READ: self.read, FETCH: self.fetch, REMOVE: self.remove}
+        handlers: dict[str, Callable[..., Any]] = {READ: self.read, FETCH: self.fetch}
         server.handlers.update(handlers)
 
-    # What the conductor's server does, which is asked by its own thread
+    # What the conductor's own thread asks of its server
 
-    async def carry(self, source: str, to: str, path: str, name: str, at: str, linked: bool) -> Carried:
+    async def carry(self, source: str, to: str, path: str, name: str, at: str) -> Carried:
         """Have the server `to` fetch a file of the server `source`; "" stands for us."""
-        if not to:
-            found = await self.fetch(source, path, name, at, linked=linked)
-        else:
-            errand = {"path": path, "name": name, "to": at, "linked": linked}
-            found = await self.ask(to, FETCH, _TAKES_S, source=source, **errand)
-            if found.get("unreachable") and source:
-                through_us = await self.ask(to, FETCH, _TAKES_S, source="", of=source, **errand)
-                found = found if through_us.get("unreachable") else through_us
-        return msgspec.convert(found, Carried)
+        for pause in (*_AGAIN_S, -1.0):
+            found = await self._carry(source, to, path, name, at)
+            if not found.unreachable or pause < 0:
+                break
+            await asyncio.sleep(pause)
+        gone = found.gone or bool(found.unreachable and found.unreachable != to)
+        return Carried(found.path, found.size, found.problem, gone)
 
-    async def discard(self, to: str, names: list[str]) -> None:
-        """Have that server remove what it fetched by these names; "" stands for us."""
-        if to:
-            await self.ask(to, REMOVE, _ANSWERS_S, names=names)
-        else:
-            await self.remove(names)
+    async def _carry(self, source: str, to: str, path: str, name: str, at: str) -> Fetched:
+        if not to:
+            return await self._fetch(source, path, name, at, "")
+        errand = {"path": path, "name": name, "at": at}
+        direct = await self._send(to, source, "", errand)
+        if not direct.unreachable or direct.unreachable == to or not source:
+            return direct
+        return await self._send(to, "", source, errand)
+
+    async def _send(self, to: str, source: str, of: str, errand: dict[str, str]) -> Fetched:
+        answer = await self._ask(to, FETCH, _TAKES_S, source=source, of=of, **errand)
+        try:
+            return msgspec.convert(answer, Fetched)
+        except msgspec.ValidationError:
+            return Fetched(problem=f"{to} does not understand: {str(answer)[:200]}")
 
     # What others ask of us
 
     async def read(self, path: str, offset: int, of: str = "") -> dict[str, Any]:
-        """A piece of a file, and how large it is; with `of` the file is that server's, which we reach and he does not."""
+        """A piece of a file, and how large it is; with `of` the file is that server's, whom we reach and the other does not."""
         if of:
-            return await self.ask(of, READ, _STALLS_S, path=path, offset=offset)
+            return await self._ask(of, READ, _STALLS_S, path=path, offset=offset)
         try:
             data, size = await _aside(_piece, path, offset)
         except FileNotFoundError:
             return {"problem": f"{path} is not there any more", "gone": True}
         except OSError as error:
-            return {"problem": f"{path}: {error.strerror}"}
+            return {"problem": f"{path}: {error.strerror}", "gone": True}
         return {"data": data, "size": size}
 
-    async def fetch(
-        self, source: str, path: str, name: str, to: str = "", of: str = "", linked: bool = False
-    ) -> dict[str, Any]:
-        """Fetch a file of that server ("": the conductor), to the path `to`, or by `name` to our shelf: fields of `Fetched`.
+    async def fetch(self, source: str, path: str, name: str, at: str = "", of: str = "") -> dict[str, Any]:
+        """Fetch a file of that server ("": the conductor), to the path `at`, or by `name` to our shelf: fields of `Fetched`."""
+        return msgspec.structs.asdict(await self._fetch(source or self._conductor, path, name, at, of))
 
-        `linked`: it lies on this machine, and may be the same file.
-        """
-        async with self._free:
-            if linked:
-                return msgspec.structs.asdict(await _aside(give_second_name, path, await self._targets(name, to)))
-            return msgspec.structs.asdict(await self._fetch(source or self._conductor, path, name, to, of))
+    # What these are made of
 
-    async def remove(self, names: list[str]) -> dict[str, Any]:
-        """Remove what was fetched by these names."""
-        await _aside(self._shelf.remove, names)
-        return {}
-
-    # What we ask of others
-
-    async def ask(self, server: str, what: str, patience_s: float, **rest: Any) -> dict[str, Any]:
-        """Ask the server of that address. `problem` and `unreachable` in the answer when there is none."""
+    async def _ask(self, server: str, what: str, patience_s: float, **rest: Any) -> dict[str, Any]:
         try:
             async with asyncio.timeout(patience_s):
                 answer = await getattr(self._server.rpc(server), what)(**rest)
         except (OSError, TimeoutError) as error:
             said = str(error) or f"no answer within {patience_s:g} s"
-            return {"problem": f"{server} cannot be reached: {said}", "unreachable": True}
-        if not isinstance(answer, dict) or not answer.keys() <= _FIELDS:
-            return {"problem": f"{server} does not understand: {str(answer)[:200]}"}
-        return answer
+            return {"problem": f"{server} cannot be reached: {said}", "unreachable": server}
+        return answer if isinstance(answer, dict) else {"problem": f"{server} does not understand: {str(answer)[:200]}"}
 
-    async def _fetch(self, source: str, path: str, name: str, to: str, of: str) -> Fetched:
-        first = await self.ask(source, READ, _ANSWERS_S, path=path, offset=0, of=of)
-        if "problem" in first:
-            return Fetched(**first)
-        problem: OSError | None = None
-        for target in await self._targets(name, to):
+    async def _fetch(self, source: str, path: str, name: str, at: str, of: str) -> Fetched:
+        async with self._free:
+            first = await self._ask(source, READ, _ANSWERS_S, path=path, offset=0, of=of)
+            if "data" not in first:
+                return _failed(first)
             try:
-                return await self._write(source, path, target, of, first)
+                targets = [at] if at else await _aside(self._shelf.paths, name)
+                for number, target in enumerate(targets, 1):
+                    try:
+                        return await self._write(source, path, target, of, first)
+                    except OSError as error:
+                        if number == len(targets) or error.errno not in _NO_ROOM:
+                            raise
             except OSError as error:
-                problem = error
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-                    break
-        assert problem is not None
-        return Fetched(problem=f"{os.uname().nodename}: {problem.filename or to or name}: {problem.strerror}")
+                return Fetched(problem=f"{os.uname().nodename}: {error.filename or at or name}: {error.strerror}")
+        raise MachineError(f"there is no place on {os.uname().nodename} for {name}")
 
     async def _write(self, source: str, path: str, target: str, of: str, first: dict[str, Any]) -> Fetched:
         """Piece by piece beside the target, then into its place. Raises OSError when there is no room, for example."""
-        size = first["size"]
-        beside = self._beside(target)
-        piece = first
+        self._serial += 1
+        beside = f"{target}.{os.getpid()}-{self._serial}.part"
         file = await _aside(_begin, beside)
         try:
-            written = 0
+            piece, written = first, 0
             while True:
-                data = piece["data"]
+                data, size = piece["data"], piece["size"]
                 following = None
                 if data and written + len(data) < size:
                     at = written + len(data)
-                    following = asyncio.ensure_future(self.ask(source, READ, _STALLS_S, path=path, offset=at, of=of))
+                    asking = self._ask(source, READ, _STALLS_S, path=path, offset=at, of=of)
+                    following = asyncio.ensure_future(asking)
                 try:
                     await _aside(_put, file, data)
                 except OSError:
@@ -164,10 +188,10 @@ class Hauler:
                 if following is None:
                     break
                 piece = await following
-                if "problem" in piece:
-                    return Fetched(**piece)
+                if "data" not in piece:
+                    return _failed(piece)
             if written != size:
-                return Fetched(problem=f"{path} has {size:,} bytes, and {written:,} came")
+                return Fetched(problem=f"{path} has {size:,} bytes, and {written:,} came", gone=True)
             await _aside(os.replace, beside, target)
             return Fetched(target, size)
         finally:
@@ -175,12 +199,13 @@ class Hauler:
             with suppress(OSError):
                 os.unlink(beside)
 
-    async def _targets(self, name: str, to: str) -> list[str]:
-        return [to] if to else await _aside(self._shelf.paths, name)
 
-    def _beside(self, target: str) -> str:
-        self._serial += 1
-        return f"{target}.{os.getpid()}-{self._serial}.part"
+def _failed(answer: dict[str, Any]) -> Fetched:
+    return Fetched(
+        problem=str(answer.get("problem", answer)),
+        gone=bool(answer.get("gone")),
+        unreachable=str(answer.get("unreachable", "")),
+    )
 
 
 async def _aside(what: Callable[..., T], *given: Any) -> T:

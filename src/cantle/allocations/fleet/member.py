@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from cantle.allocations.carrying import Shelf
 from cantle.allocations.fleet.dasked import (
     BEAT,
     HELLO,
@@ -30,7 +29,7 @@ from cantle.allocations.fleet.dasked import (
     hear_log,
     security_of,
 )
-from cantle.allocations.fleet.hauling import Hauler
+from cantle.allocations.fleet.hauling import Hauler, Shelf
 from cantle.allocations.fleet.joining import Hello
 from cantle.allocations.fleet.lane import Lane, open_lane
 from cantle.allocations.fleet.letter import Letter
@@ -143,7 +142,7 @@ class Member:
                 protocol="tls",
             )
             self._worker = worker
-            shelf = Shelf(self._letter.run, f"{scratch}/brought")
+            shelf = Shelf(self._letter.directory)
             self._hauler = Hauler(worker, shelf, found.address)
             self._reached = found.address
             worker.stream_handlers.update(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from cantle.allocations.carrying import Carried, Shelf
+from cantle.allocations.carrying import Carried
 from cantle.allocations.fleet.certificates import Identity, make_identities
 from cantle.allocations.fleet.dasked import (
     BEAT,
@@ -30,7 +30,7 @@ from cantle.allocations.fleet.dasked import (
     hear_log,
     security_of,
 )
-from cantle.allocations.fleet.hauling import Hauler
+from cantle.allocations.fleet.hauling import Hauler, Shelf
 from cantle.allocations.fleet.joining import Hello, Verdict
 from cantle.allocations.fleet.lane import KEY_BYTES, TAKEN, Lane, Lanes
 from cantle.allocations.fleet.reaching import context_of
@@ -120,7 +120,7 @@ class FleetServer:
         shelf: Shelf | None = None,
     ) -> None:
         self._run = run
-        self._shelf = shelf or Shelf(run, "")
+        self._shelf = shelf or Shelf()
         self._hear = hear
         self._judge = judge
         self._host = host
@@ -142,14 +142,9 @@ class FleetServer:
         """Begin. `Listening` follows, or `Broken`."""
         self._thread.start()
 
-    def haul(self, number: int, source: str, to: str, path: str, name: str, at: str, linked: bool) -> None:
+    def haul(self, number: int, source: str, to: str, path: str, name: str, at: str) -> None:
         """Bring a file from one server to another, "" for the conductor's own. `Hauled` with that number follows."""
-        self._do(self._haul(number, source, to, path, name, at, linked))
-
-    def discard(self, to: str, names: list[str]) -> None:
-        """Have that server remove what was brought there by these names."""
-        assert self._hauler is not None
-        self._do(self._hauler.discard(to, names))
+        self._do(self._haul(number, source, to, path, name, at))
 
     def close(self, patience_s: float = _LEAVE_S) -> None:
         """Tell all runners that the run is over, and wait until they have gone, for a bounded time."""
@@ -177,10 +172,10 @@ class FleetServer:
         self._hauling.add(task)
         task.add_done_callback(self._hauling.discard)
 
-    async def _haul(self, number: int, source: str, to: str, path: str, name: str, at: str, linked: bool) -> None:
+    async def _haul(self, number: int, source: str, to: str, path: str, name: str, at: str) -> None:
         assert self._hauler is not None
         try:
-            carried = await self._hauler.carry(source, to, path, name, at, linked)
+            carried = await self._hauler.carry(source, to, path, name, at)
         except Exception as problem:  # noqa: BLE001 - somebody waits for an answer, whatever it is
             carried = Carried(problem=f"{type(problem).__name__}: {problem}")
         self._hear(Hauled(number, carried))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from msgspec.structs import replace
 
 from cantle.allocations.base import Allocation
-from cantle.allocations.carrying import Carrier, Errand, OneMachine, Shelf, Then
+from cantle.allocations.carrying import Carrier, Errand, OneMachine, Then
 from cantle.allocations.fleet.source import Invitation
 from cantle.allocations.forking import LocalChannel
 from cantle.errors import CantleError, MachineError
@@ -139,8 +139,6 @@ class ElasticAllocation:
         self._awaited = 0
         """How many nodes of the base are on their way."""
         self._mark = os.urandom(4).hex()
-        self._shelf = Shelf(f"{os.getpid()}-{self._mark}", "")
-        self._one_machine = OneMachine(self._shelf)
         self._directory = ""
         self._records: Records | None = None
         self._inbox: Inbox | None = None
@@ -160,7 +158,6 @@ class ElasticAllocation:
         """The run's directory, and its folder for what concerns the fleet; beside that lies what is asked of providers."""
         self._directory = str(directory)
         self._records = Records(folder.with_name(FOLDER))
-        self._shelf.spare = str(folder.with_name("brought"))
         if isinstance(self._base, Housed):
             self._base.house(directory, folder)
 
@@ -255,21 +252,13 @@ class ElasticAllocation:
         if isinstance(self._base, Carrier):
             self._base.carry(replace(errand, source=self._or_here(errand.source), to=self._or_here(errand.to)), then)
         else:
-            self._one_machine.carry(errand, then)
-
-    def discard(self, names: Sequence[str], to: Iterable[Node | None]) -> None:
-        """What was brought by these names is not needed any more."""
-        if isinstance(self._base, Carrier):
-            self._base.discard(names, [self._or_here(node) for node in to])
-        else:
-            self._one_machine.discard(names, to)
+            OneMachine().carry(errand, then)
 
     def _or_here(self, node: Node | None) -> Node | None:
         return None if node is None or node.name in self._local else node
 
     def close(self) -> None:
         """Let runners end, then take back all that was brought."""
-        self._shelf.close()
         if self._base is not None:
             self._base.close()
         if self._starts is not None:
