@@ -117,8 +117,10 @@ class Carrier:
     def __init__(self, to: Path, problem: str = "") -> None:
         self.to = to
         self.problem = problem
+        self.gone = False
         self.asked: list[tuple[int, int]] = []
         self.forgotten: list[int] = []
+        self.missed: list[int] = []
         self.waiting: list[tuple[Result, Brought]] = []
 
     def fetch(self, result: Result, to: int, then: Brought) -> None:
@@ -129,8 +131,11 @@ class Carrier:
         for result, then in self.waiting:
             path = self.to / str(result.task)
             path.write_bytes(Path(result.path).read_bytes())
-            then("" if self.problem else str(path), self.problem)
+            then("" if self.problem else str(path), self.problem, self.gone)
         self.waiting.clear()
+
+    def lost(self, task: int) -> None:
+        self.missed.append(task)
 
     def forget(self, results: Any) -> None:
         self.forgotten += [result.task for result in results]
@@ -172,6 +177,34 @@ def test_a_call_whose_input_cannot_be_brought_says_why_and_who_follows_it_goes_b
         carrier.deliver()
         assert "the network is down" in r.ended(1).detail
         assert (r.ended(1).outcome, r.ended(2).outcome) == ("unstartable", "interrupted")
+
+
+def test_a_call_whose_input_turns_out_to_be_gone_begins_anew_by_nobody_s_fault(
+    tmp_path: Path, carrier: Carrier
+) -> None:
+    carrier.problem, carrier.gone = "a has gone", True
+    with CallRig(tmp_path, *APART) as r:
+        r.calls.transport = carrier
+        r.call(0, make, LARGE, node=0)
+        r.begin(1, total, Taken(0), node=1)
+        carrier.deliver()
+        assert r.ended(1).outcome == "interrupted"
+        assert not carrier.missed, "who brings it has told that it is gone"
+        r.calls.forget([0])
+        assert r.call(2, total, Taken(0), node=1).outcome == "interrupted"
+        assert carrier.missed == [0]
+
+
+def test_what_was_brought_to_another_node_outlives_the_node_where_it_was_made(tmp_path: Path, carrier: Carrier) -> None:
+    with CallRig(tmp_path, *APART) as r:
+        r.calls.transport = carrier
+        r.call(0, make, LARGE, node=0)
+        r.begin(1, total, Taken(0), node=1)
+        carrier.deliver()
+        assert r.ended(1).outcome == "done"
+        r.engine.remove_node(0)
+        assert r.call(2, total, Taken(0), node=1).outcome == "done"
+        assert carrier.asked == [(0, 1)]
 
 
 def test_a_call_that_waits_for_its_input_can_be_stopped(tmp_path: Path, carrier: Carrier) -> None:

@@ -9,7 +9,7 @@ An engine is told about nodes and decisions, and answers with events in the inbo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from cantle.model.records import Launch, Stop
@@ -18,8 +18,7 @@ from cantle.model.seams import Channel
 from cantle.model.study import Command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from cantle.engines.calls import Calls, Transport
     from cantle.engines.hosted.base import Hosted, Papers, Station
     from cantle.model.streams import Streams
 
@@ -116,3 +115,19 @@ class SharedEngine(Engine, Protocol):
 
     def close_base(self, number: int) -> None:
         """All attempts of that base are over, and no more will come."""
+
+
+@runtime_checkable
+class KeepingEngine(Engine, Protocol):
+    """An engine whose attempts leave results or files on their nodes.
+
+    `make_transport` is asked for who brings them elsewhere. `local_files`: by task, the paths of files that other machines do
+    not see.
+    """
+
+    make_transport: Callable[[], Transport] | None
+    local_files: dict[int, list[str]]
+
+    @property
+    def calls_so_far(self) -> Calls | None:
+        """The calls of Python functions, None when there was none yet."""

@@ -277,6 +277,8 @@ class Calls:
         assert self.transport is not None
 
         def then(path: str, problem: str, gone: bool) -> None:
+            if path:
+                self.copied(result.task, held.node, path)
             if self._held.get(held.start.key) is not held:
                 return
             if problem:

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from cantle.engines.agents import Agents
-    from cantle.engines.calls import Calls
+    from cantle.engines.calls import Calls, Transport
     from cantle.engines.gangs import Gangs
     from cantle.engines.hosted.base import Hosted, Papers, Station
     from cantle.model.streams import Streams
@@ -122,6 +122,10 @@ class ProcessEngine:
         self._agents: Agents | None = None
         self._gangs: Gangs | None = None
         self._calls: Calls | None = None
+        self.make_transport: Callable[[], Transport] | None = None
+        """Who brings results from machine to machine, when that is needed."""
+        self.local_files: dict[int, list[str]] = {}
+        """Of tasks that leave files which other machines do not see: where."""
         os.makedirs(os.path.join(directory, home), exist_ok=True)
 
     def add_node(self, index: int, node: Node, channel: Channel) -> None:
@@ -162,6 +166,13 @@ class ProcessEngine:
             from cantle.engines.calls import Calls
 
             self._calls = Calls(self)
+            if self.make_transport is not None:
+                self._calls.transport = self.make_transport()
+        return self._calls
+
+    @property
+    def calls_so_far(self) -> Calls | None:
+        """The same, None when nobody has called anything."""
         return self._calls
 
     def open_base(self, number: int, directory: str, env: dict[bytes, bytes], hide_gpus: bool, first: int) -> None:
@@ -546,13 +557,15 @@ class ProcessEngine:
 
     def _staged(self, key: Key, command: Command, node: Node) -> Staged:
         """What goes with the command to this node, and comes back. Raises OSError or ValueError."""
-        from cantle.engines.staging import staged
+        from cantle.engines.staging import paths_alone, staged
 
         base = self._bases.get(command.base)
         directory = base.directory if base is not None else self._directory
         assert command.stage is not None
         found = staged(command.stage, directory, node.apart)
         self._homes[key] = directory
+        if command.stage.local:
+            self.local_files[key[0]] = paths_alone(command, directory, node.apart)
         return found
 
     def _taken_in(self, ended: Ended) -> Ended:

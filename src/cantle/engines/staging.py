@@ -8,7 +8,7 @@ from __future__ import annotations
 from glob import glob
 from pathlib import Path
 
-from cantle.model.study import Stage
+from cantle.model.study import Command, Stage
 from cantle.runner.messages import Staged
 from cantle.runner.staging import MOST_BYTES, Files, put
 
@@ -38,7 +38,13 @@ def staged(stage: Stage, directory: str, apart: bool) -> Staged:
             if there in files:
                 raise ValueError(f"two files would be {there}")
             files[there] = (there, path.stat().st_mode & 0o777, path.read_bytes())
-    return Staged(tuple(files.values()), stage.out, apart)
+    return Staged(tuple(files.values()), stage.out, apart, stage.local)
+
+
+def paths_alone(command: Command, directory: str, apart: bool) -> list[str]:
+    """The command's local files that no other machine sees: all on a node apart, else those outside of the run's directory."""
+    names = command.stage.local if command.stage is not None else ()
+    return [str(Path(directory, command.cwd, name)) for name in names if apart or name.startswith("/")]
 
 
 def take_in(directory: str, files: Files) -> None:

@@ -152,11 +152,12 @@ class Stage(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `files` are (path here, path there); here absolute or with wildcards, there relative to the run's directory, and a folder
     when it ends in a slash. `out` are names in the task's working directory, perhaps with wildcards: they must be there when
-    it is done.
+    it is done. So must the files of `local`, in its working directory or absolute, but these stay there.
     """
 
     files: tuple[tuple[str, str], ...] = ()
     out: tuple[str, ...] = ()
+    local: tuple[str, ...] = ()
 
 
 class Call(msgspec.Struct, frozen=True, omit_defaults=True):

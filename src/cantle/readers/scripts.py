@@ -97,7 +97,7 @@ class Scripts:
             launches=launched.launches,
             launches_here=launched.launches and launched.launches_here,
             output_stem=f"{instance.workspace}/{stem}",
-            stage=self._stage(plan, fill, instance.workspace) if "stage" in plan.settings else None,
+            stage=self._stage(plan, fill, instance.workspace) if "stage" in plan.settings or plan.local else None,
         )
 
     def _stage(self, plan: StepPlan, fill: Callable[[str], str], workspace: str) -> Stage:
@@ -108,7 +108,7 @@ class Scripts:
             inside = path.startswith(f"{self._directory}/")
             folder = os.path.dirname(os.path.relpath(path, self._directory)) if inside else workspace  # noqa: PTH120
             files.append((path, f"{folder}/"))
-        return Stage(tuple(files), tuple(map(fill, plan.stage_out)))
+        return Stage(tuple(files), tuple(map(fill, plan.stage_out)), tuple(map(fill, plan.local)))
 
     def _filler(
         self, plan: StepPlan, combination: int, workspace: str, width: int, streams: int

@@ -84,6 +84,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     partition: str = ""
     kind: str = ""
     staged: bool = False
+    local: tuple[str, ...] = ()
 
     @property
     def scheduled(self) -> bool:
@@ -120,7 +121,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             named=self.named,
             kind=self.kind,
             whole_nodes=self.exclusive,
-            staged=self.staged,
+            staged=self.staged or bool(self.local),
         )
 
     def step(self, name: str, description: str, restartable: bool) -> Step:
@@ -140,6 +141,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             streams=self.streams,
             communicates=self.communicates,
             partition=self.partition,
+            local=self.local,
         )
 
 
@@ -160,6 +162,8 @@ def settings_of(
             named.append((key.removeprefix("resources."), number))
         elif key == "stage":
             found["staged"] = True
+        elif key == "local":
+            found["local"] = tuple(filter(None, str(value).split(",")))
         elif key == "walltime":
             found["walltime"], found["walltime_s"] = _walltime(setting, value, hours_first, findings)
         elif key in ("exclusive", "exclusive_launcher", "communicates"):
@@ -178,6 +182,9 @@ def settings_of(
     if result.staged and (result.nodes > 1 or result.widths or result.streams):
         wide = settings["stage"]
         findings.wrong(wide.line, wide.key, "files are staged for steps on one node alone", "use a shared file system")
+    if result.local and (result.nodes > 1 or result.widths or result.streams):
+        wide = settings["local"]
+        findings.wrong(wide.line, wide.key, "only steps on one node leave files there", "use a shared file system")
     if result.widths or result.streams or result.communicates:
         from .widths import contradictions
 

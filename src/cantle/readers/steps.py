@@ -36,6 +36,7 @@ OWN_KEYS = (
     "kind",
     "gpus per task",
     "stage",
+    "local",
 )
 _IGNORED = ("pre", "post", "nested", "waitable")
 _MAESTRO_KEYS = ("cmd", "depends", "restart", *_IGNORED, *COUNTS, *TEXTS, "walltime", "exclusive", "priority")
@@ -87,6 +88,7 @@ class StepPlan(msgspec.Struct):
     env: dict[str, str | None] = {}
     stage_in: list[str] = []
     stage_out: list[str] = []
+    local: list[str] = []
     texts: list[str] = []
     own: frozenset[str] = frozenset()
     used: frozenset[str] = frozenset()
@@ -121,7 +123,9 @@ def plans_of(spec: Specification, environment: Environment, findings: Findings) 
 
 
 def _references(plan: StepPlan, names: list[str], findings: Findings) -> list[str]:
-    text = " ".join([plan.cmd, plan.restart, *(value for value in plan.env.values() if value), *plan.stage_in])
+    text = " ".join(
+        [plan.cmd, plan.restart, *(value for value in plan.env.values() if value), *plan.stage_in, *plan.local]
+    )
     if ".workspace)" not in text:
         return []
     for name in _WORKSPACE.findall(text):
@@ -217,6 +221,8 @@ class _Reader:
                 self.env(item, path)
             elif key == "stage":
                 self.stage(item, path)
+            elif key == "local":
+                self.local(item, path)
             elif key == "widths":
                 self.widths(item, path)
             elif key == "streams" and item.value is True:
@@ -266,6 +272,20 @@ class _Reader:
                 else:
                     found.append(self.environment.apply(entry.value))
         self.plan_.settings["stage"] = Setting("", "", item.line, path)
+
+    def local(self, item: Item, path: str) -> None:
+        """Which files stay on the node where the step runs: by name in its workspace, or by their whole path."""
+        for i, entry in enumerate(item.value if is_kind(item, list, path, self.findings) else ()):
+            place = f"{path}[{i}]"
+            if not isinstance(entry.value, str) or not entry.value:
+                self.findings.wrong(entry.line, place, f"must be the name of a file, not {entry.kind}")
+            elif ".." in entry.value.split("/") or any(letter in entry.value for letter in "*?["):
+                mend = "name each file as it lies in the workspace, or by its whole path"
+                self.findings.wrong(entry.line, place, f"{entry.value} does not name one file there", mend)
+            else:
+                self.plan_.local.append(self.environment.apply(entry.value))
+        self.plan_.texts += self.plan_.local
+        self.plan_.settings["local"] = Setting(",".join(self.plan_.local), "", item.line, path)
 
     def setting(self, item: Item, path: str) -> Setting:
         value = self.environment.apply(item.value) if isinstance(item.value, str) else item.value

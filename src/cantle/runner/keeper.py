@@ -585,11 +585,14 @@ class Keeper:
         output, tail = attempt.output.end(failed)
         detail = attempt.detail
         files: tuple[tuple[str, int, bytes], ...] = ()
+        kept = 0
         if attempt.staged is not None:
-            from .staging import fetch
+            from .staging import fetch, what_stays
 
             directory = self.spawner(attempt.staged.command.base).directory
             files, lack = fetch(directory, attempt.staged, attempt.output, not failed)
+            if not (failed or lack):
+                kept, lack = what_stays(directory, attempt.staged)
             if lack and not failed:
                 failed, attempt.outcome, detail = True, "failed", lack
         if failed:
@@ -625,6 +628,7 @@ class Keeper:
                 untold.time if untold else 0.0,
                 untold.pid if untold else 0,
                 files,
+                kept=kept,
             ),
             failed or left_in_line < _ENOUGH_IN_LINE,
         )

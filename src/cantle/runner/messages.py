@@ -49,11 +49,13 @@ class Staged(msgspec.Struct, frozen=True, array_like=True):
 
     `files` are (path relative to the run's directory, mode, content). `out` are names in its working directory, perhaps with
     wildcards, that must be there when it is done. `back`: their contents come with its end, and so does what it printed.
+    `local` files must be there as well, and stay; with its end comes how large those are that no other machine sees.
     """
 
     files: tuple[tuple[str, int, bytes], ...] = ()
     out: tuple[str, ...] = ()
     back: bool = False
+    local: tuple[str, ...] = ()
 
 
 class Start(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):

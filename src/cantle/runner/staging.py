@@ -62,6 +62,20 @@ def fetch(directory: str, start: Start, output: Output, done: bool) -> tuple[Fil
     return tuple(files), lack
 
 
+def what_stays(directory: str, start: Start) -> tuple[int, str]:
+    """How large the local files are that no other machine sees, at least 1 each, and what is wrong with any of them."""
+    assert start.stage is not None
+    kept = 0
+    for name in start.stage.local:
+        try:
+            size = os.stat(os.path.join(directory, start.command.cwd, name)).st_size  # noqa: PTH116
+        except OSError:
+            return 0, f"it was to leave {name} (`local`), and there is no such file"
+        if start.stage.back or name.startswith("/"):
+            kept += max(1, size)
+    return kept, ""
+
+
 def _whole(directory: str, path: str) -> tuple[str, int, bytes]:
     with open(path, "rb") as file:
         mode = os.fstat(file.fileno()).st_mode & 0o777

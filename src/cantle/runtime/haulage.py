@@ -7,11 +7,12 @@ is `ResultsLost`. Whoever wants the same result on the same node waits for the s
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cantle.allocations.carrying import Carried, Carrier, Errand, OneMachine, Then
+from cantle.engines.base import Engine, KeepingEngine
 from cantle.model.records import MoveResults, ResultsLost, ResultsMoved
 from cantle.model.resources import Node
 
@@ -28,7 +29,7 @@ HERE = -1
 class Haulage:
     """The transport of calls, and what carries out `MoveResults`. Used in the loop's thread.
 
-    `nodes` are all that ever joined, by number. `workspace_of` tells the absolute path of a task's workspace.
+    `nodes` are all that ever joined, by number.
     """
 
     def __init__(
@@ -37,14 +38,12 @@ class Haulage:
         inbox: Inbox,
         allocation: Allocation,
         nodes: Sequence[Node],
-        calls: Callable[[], Calls | None],
-        workspace_of: Callable[[int], str],
+        engine: Engine,
     ) -> None:
         self._state = state
         self._inbox = inbox
         self._nodes = nodes
-        self._calls = calls
-        self._workspace_of = workspace_of
+        self._engine = engine if isinstance(engine, KeepingEngine) else None
         self._carrier: Carrier = allocation if isinstance(allocation, Carrier) else OneMachine()
         self._under_way: dict[tuple[int, int], list[Then]] = {}
         """By task and node, who waits for it there."""
@@ -100,11 +99,15 @@ class Haulage:
         if keeping is not None and keeping.unneeded:
             tasks = list(keeping.unneeded)
             keeping.unneeded.clear()
-            calls = self._calls()
+            calls = self._calls
             if calls is not None:
                 calls.forget(tasks)
 
     # What these are made of
+
+    @property
+    def _calls(self) -> Calls | None:
+        return self._engine.calls_so_far if self._engine is not None else None
 
     def _node(self, index: int) -> Node | None:
         return self._nodes[index] if index >= 0 else None
@@ -128,7 +131,7 @@ class Haulage:
         self._carrier.carry(Errand(result.path, self._node(result.node), self._node(to), name), ended)
 
     def _has_come(self, result: Result, to: int, path: str) -> None:
-        calls = self._calls()
+        calls = self._calls
         if to == HERE:
             if path != result.path:
                 self._here[result.task] = path
@@ -137,16 +140,18 @@ class Haulage:
             self._inbox.put(ResultsMoved(self._inbox.now(), [result.task], result.node, to))
 
     def _move(self, task: int, decision: MoveResults, then: Then) -> None:
-        local = self._state.step_of(task).local
-        if not local:
-            calls = self._calls()
+        if not self._state.step_of(task).local:
+            calls = self._calls
             result = calls.result_of(task) if calls is not None else None
             if result is None or result.inline is not None:
                 then(Carried(problem=f"the result of {self._state.tasks[task].name} is not there any more", gone=True))
             else:
                 self._bring(result, decision.to, then)
             return
-        paths = [os.path.join(self._workspace_of(task), name) for name in local]  # noqa: PTH118
+        paths = self._engine.local_files.get(task, []) if self._engine is not None else []
+        if not paths:
+            then(Carried(problem=f"nobody knows any more where the files of {self._state.tasks[task].name} lie"))
+            return
         left = len(paths)
         bad: list[Carried] = []
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from cantle.allocations.base import Allocation, Growing
 from cantle.core.state import State
-from cantle.engines.base import Engine
+from cantle.engines.base import Engine, KeepingEngine
 from cantle.errors import CantleError
 from cantle.model.records import (
     ClosePartition,
@@ -22,6 +22,7 @@ from cantle.model.records import (
     Event,
     GrowPartition,
     Launch,
+    MoveResults,
     NodeLost,
     NodeReleased,
     NodesJoined,
@@ -41,6 +42,9 @@ from cantle.model.records import (
 )
 from cantle.model.study import Commands
 from cantle.runtime.inbox import SelectInbox
+
+if TYPE_CHECKING:
+    from cantle.runtime.haulage import Haulage
 
 _NO_MORE = "the nodes of this run neither come nor go"
 if TYPE_CHECKING:
@@ -69,6 +73,10 @@ class RealWorld:
         """All nodes that ever joined; the state may not have heard of the last ones yet."""
         self.lost: deque[str] = deque(maxlen=1000)
         """Which nodes could not be had, went away or are drained, and why, for whoever tells the user and empties it."""
+        self._moves: list[MoveResults] = []
+        self._haulage: Haulage | None = None
+        if isinstance(engine, KeepingEngine):
+            engine.make_transport = self._hauled_by
         allocation.open(inbox)
 
     def wait(self) -> list[Event]:
@@ -172,6 +180,8 @@ class RealWorld:
             self._wanted.append((len(self.state.scaling.requests) - 1, decision))
         elif type(decision) is WithdrawRequest:
             self._wanted.append((decision.request, decision))
+        elif type(decision) is MoveResults:
+            self._moves.append(decision)
         elif type(decision) is ReleaseNode:
             self._wanted.append((decision.node, decision))
         elif type(decision) is DrainNode:
@@ -199,6 +209,20 @@ class RealWorld:
             wanted, self._wanted = self._wanted, []
             for number, decision in wanted:
                 self._grow_or_shrink(number, decision)
+
+        if self._moves:
+            moves, self._moves = self._moves, []
+            for move in moves:
+                self._hauled_by().move(move)
+        if self.state.keeping is not None and self.state.keeping.unneeded:
+            self._hauled_by().drop_unneeded()
+
+    def _hauled_by(self) -> Haulage:
+        if self._haulage is None:
+            from cantle.runtime.haulage import Haulage
+
+            self._haulage = Haulage(self.state, self.inbox, self.allocation, self._nodes, self.engine)
+        return self._haulage
 
     def _grow_or_shrink(self, number: int, decision: RequestNodes | WithdrawRequest | ReleaseNode) -> None:
         growing = self.allocation if isinstance(self.allocation, Growing) else None

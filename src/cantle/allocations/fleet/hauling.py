@@ -170,9 +170,9 @@ class Hauler:
         beside = f"{target}.{os.getpid()}-{self._serial}.part"
         file = await _aside(_begin, beside)
         try:
-            piece, written = first, 0
+            piece, size, written = first, first["size"], 0
             while True:
-                data, size = piece["data"], piece["size"]
+                data = piece["data"]
                 following = None
                 if data and written + len(data) < size:
                     at = written + len(data)
