@@ -16,7 +16,15 @@ from typing import Any, Literal
 from cantle.errors import PluginError, RequestError
 
 Group = Literal[
-    "readers", "engines", "hosted_engines", "allocations", "packers", "launchers", "batch_systems", "providers"
+    "readers",
+    "engines",
+    "hosted_engines",
+    "allocations",
+    "packers",
+    "launchers",
+    "batch_systems",
+    "providers",
+    "scaling_functions",
 ]
 
 OURS: dict[Group, dict[str, str]] = {
@@ -60,6 +68,7 @@ OURS: dict[Group, dict[str, str]] = {
         "ssh": "cantle.allocations.providers.hosts:HostPool",
         "own": "cantle.allocations.providers.custom:CustomProvider",
     },
+    "scaling_functions": {},
 }
 
 

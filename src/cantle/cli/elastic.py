@@ -65,7 +65,7 @@ def scaling_asked(asked: Namespace) -> Scaling | None:
     """What the command line says about how the run grows and shrinks, None for nothing. Raises RequestError."""
     if not asked.scaling:
         return None
-    from cantle.core.scaling.naming import NAMES, opinion_of
+    from cantle.core.scaling.naming import NAMES, opinion_of, require_known
     from cantle.core.scaling.settings import Scaling
     from cantle.readers.quantities import duration_s
 
@@ -86,6 +86,7 @@ def scaling_asked(asked: Namespace) -> Scaling | None:
             else:
                 opinion_of(word)
             policies.append(word)
+    require_known(policies)
     return Scaling(policies=tuple(policies), **said)
 
 

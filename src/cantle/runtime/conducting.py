@@ -129,6 +129,10 @@ class Conductor:
             self.work.prepare(str(self.layout.directory))
             with signals_stop_the_run(self.inbox):
                 watching = (self._housekeeping(note), told_of_losses(world, note), *observers)
+                if decider.scaling is not None and decider.scaling.policies:
+                    from cantle.runtime.scaling_functions import functions_of
+
+                    watching = (*watching, *functions_of(decider.scaling, self.inbox.put, self.inbox.now))
                 try:
                     run(self.state, world, self.journal, decider, watching)
                 except PluginError as fault:

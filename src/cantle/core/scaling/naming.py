@@ -1,13 +1,14 @@
 """Which policies are meant by their names, and what is said when there is none of that name?
 
-`demand`, `fixed:8` or `fixed:cpu=8,gpu=2`, `no-progress:60s`, `eta:10min`, `no-nodes`, `finish-by:2h`, `cheapest`.
-What somebody wishes for (`NodesWished`) always counts.
+`demand`, `fixed:8` or `fixed:cpu=8,gpu=2`, `no-progress:60s`, `eta:10min`, `no-nodes`, `finish-by:2h`, `cheapest`. What
+somebody wishes for (`NodesWished`) always counts; `module:function` names a function whose wishes they are, see
+`snapshot.py`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from cantle.core.scaling import policies
 from cantle.core.scaling.frame import Frame
@@ -46,10 +47,25 @@ def scaler_of(
     for text in settings.policies or DEFAULT:
         if others is not None and text in others:
             scalers[text] = others[text]
-        else:
+        elif is_built_in(text):
             opinions[text] = opinion_of(text)
     opinions["wishes"] = policies.wishes
     return Frame(settings, opinions, scalers, open_ended)
+
+
+def require_known(policies: Sequence[str], others: Mapping[str, object] | None = None) -> None:
+    """Raises RequestError when one of them is neither built in nor looks like `module:function`."""
+    for text in policies:
+        if is_built_in(text) and text not in (others or {}):
+            opinion_of(text)
+
+
+def is_built_in(text: str) -> bool:
+    """Whether a built-in policy is meant, rather than a function as in `module:function`."""
+    name, colon, attribute = text.partition(":")
+    return name in NAMES or not (
+        colon and attribute.replace(".", "").isidentifier() and name.replace(".", "").isidentifier()
+    )
 
 
 def opinion_of(text: str) -> Opinion:

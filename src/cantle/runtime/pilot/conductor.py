@@ -47,6 +47,7 @@ from cantle.runtime.pilot.splitting import SplitLog
 from cantle.runtime.pilot.tenants import KeepStatus, lock_of
 from cantle.runtime.pilot.views import Views
 from cantle.runtime.real import RealWorld
+from cantle.runtime.scaling_functions import functions_of
 from cantle.runtime.stopping import signals_stop_the_run
 from cantle.runtime.unheeded import unheeded
 from cantle.store.journal import Journal
@@ -160,6 +161,7 @@ class Pilot:
         told = False
         tend = self._housekeeping(door, around)
         tell = told_of_losses(world, around.note)
+        asks = functions_of(decider.scaling, self.inbox.put, self.inbox.now) if decider.scaling is not None else []
         while not self._is_over():
             events = world.wait()
             try:
@@ -175,6 +177,8 @@ class Pilot:
                 self._house.look_at(news)
             self.errands.follow_up()
             tell(self.state)
+            for ask in asks:
+                ask(self.state)
             if not self.state.stopping:
                 self._entrance.step()
             tend()

@@ -1,0 +1,138 @@
+"""How is a scaling function of the user's asked, so that whatever it does, the run goes on?
+
+It runs in a thread of its own, on a copy of what is known, and never holds up the loop. What it wishes comes back as an
+event. When it raises, does not return, or returns what is no wish, that is said once, its last wishes are taken back,
+and it is asked again later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, TypeAlias
+
+from cantle.core.phases import FINAL
+from cantle.core.scaling.naming import is_built_in
+from cantle.core.scaling.settings import Scaling
+from cantle.core.scaling.snapshot import Snapshot, Wish, snapshot, wishes_in
+from cantle.core.state import State
+from cantle.errors import PluginError
+from cantle.model.kinds import Kind
+from cantle.model.records import NodesWished
+from cantle.plugins import find
+
+ASKED_EVERY_S = 2.0
+"""Between two calls at least so much time passes,"""
+ANSWERS_WITHIN_S = 30.0
+"""and after so much time without an answer a function is taken to hang."""
+
+Function: TypeAlias = Callable[[Snapshot], Any]
+
+
+class ScalingFunction:
+    """One function: an observer of the loop that hands it snapshots, and a thread that calls it.
+
+    `put` takes events from any thread; `now` is the time as records bear it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        function: Function,
+        settings: Scaling,
+        put: Callable[[NodesWished], None],
+        now: Callable[[], float],
+        every_s: float = ASKED_EVERY_S,
+        within_s: float = ANSWERS_WITHIN_S,
+    ) -> None:
+        self.name = name
+        self._function = function
+        self._settings = settings
+        self._put = put
+        self._now = now
+        self._every_s = every_s
+        self._within_s = within_s
+        self._questions: SimpleQueue[tuple[Snapshot, dict[str, Kind]]] = SimpleQueue()
+        self._thread: Thread | None = None
+        self._asked_at = float("-inf")
+        self._answered = True
+        self._hangs = False
+        self._problem = ""
+        self._wished: dict[str, tuple[int, str]] = {}
+        self._stirred: tuple[int, ...] = ()
+        self._progress_at = 0.0
+        self._ended = 0
+
+    def __call__(self, state: State) -> None:
+        """Ask it, if it is time. Called once a turn of the loop, in the loop's thread; never waits."""
+        if state.scaling is None or not state.scaling.kinds or state.stopping:
+            return
+        stirred = (*state.totals, len(state.tasks))
+        if stirred != self._stirred:
+            self._stirred, self._progress_at = stirred, state.now
+        now = self._now()
+        if not self._answered:
+            if now > self._asked_at + self._within_s and not self._hangs:
+                self._hangs = True
+                self._failed(f"it has not returned for {self._within_s:g} s; it is asked again when it has")
+            return
+        if now < self._asked_at + self._every_s:
+            return
+        self._asked_at = now
+        self._answered = False
+        seen = snapshot(state, self._settings, self._progress_at, self._ended)
+        self._ended = sum(state.totals[phase] for phase in FINAL)
+        self._questions.put((seen, dict(state.scaling.kinds)))
+        if self._thread is None:
+            self._thread = Thread(target=self._answer_all, name=f"scaling function {self.name}", daemon=True)
+            self._thread.start()
+
+    def _answer_all(self) -> None:
+        while True:
+            seen, kinds = self._questions.get()
+            try:
+                wishes = wishes_in(self._function(seen), kinds)
+            except PluginError as problem:
+                self._failed(str(problem))
+            except BaseException as problem:  # noqa: BLE001 - whatever it does, the run goes on
+                self._failed(
+                    f"it raised {type(problem).__name__}: {problem}"
+                    if str(problem)
+                    else f"it raised {type(problem).__name__}"
+                )
+            else:
+                self._problem = ""
+                self._tell(wishes)
+            self._hangs = False
+            self._answered = True
+
+    def _tell(self, wishes: Sequence[Wish]) -> None:
+        """What it wishes now, as far as that is new."""
+        wished = {wish.kind: (wish.count, wish.why) for wish in wishes}
+        for kind in [kind for kind in self._wished if kind not in wished]:
+            self._put(NodesWished(self._now(), kind, None, self.name))
+        for kind, (count, why) in wished.items():
+            if self._wished.get(kind, (None, ""))[0] != count:
+                self._put(NodesWished(self._now(), kind, count, self.name, why))
+        self._wished = wished
+
+    def _failed(self, problem: str) -> None:
+        """Said once, as long as it is the same."""
+        self._tell(())
+        if problem != self._problem:
+            self._problem = problem
+            self._put(NodesWished(self._now(), "", None, self.name, problem=problem))
+
+
+def functions_of(
+    settings: Scaling | None, put: Callable[[NodesWished], None], now: Callable[[], float]
+) -> list[ScalingFunction]:
+    """Observers for the functions that the settings name. Raises PluginError, RequestError for one that cannot be found."""
+    if settings is None:
+        return []
+    return [
+        ScalingFunction(name, find("scaling_functions", name), settings, put, now)
+        for name in settings.policies
+        if not is_built_in(name)
+    ]

@@ -1,0 +1,144 @@
+"""A scaling function of the user's may raise, hang or answer nonsense: that is named once, and the run goes on. (D3, D7)"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from queue import Empty, Queue
+from threading import Event
+from typing import Any
+
+import pytest
+from tests.builders import Story, job, node
+
+from cantle.core.scaling.settings import Scaling
+from cantle.core.scaling.snapshot import Snapshot, Wish
+from cantle.errors import PluginError
+from cantle.model.kinds import Kind
+from cantle.model.records import KindsDeclared, NodesWished
+from cantle.runtime.scaling_functions import ScalingFunction, functions_of
+
+WAIT_S = 20.0
+
+
+class Asked:
+    """A function that is asked again and again, at times of the test's choosing."""
+
+    def __init__(self, function: Callable[[Snapshot], Any], within_s: float = 30.0) -> None:
+        self.story = Story(job("a"), job("b"), on=[node("n0")])
+        self.story.decider.scaler = lambda _plan: iter(())
+        self.story.happens(KindsDeclared(1.0, [Kind("cpu", 4, most=10)]))
+        self.story.decides()
+        self.time = 100.0
+        self.told: Queue[NodesWished] = Queue()
+        self.answered = Event()
+
+        def watched(run: Snapshot) -> Any:
+            try:
+                return function(run)
+            finally:
+                self.answered.set()
+
+        self.asks = ScalingFunction("mine:f", watched, Scaling(), self.told.put, lambda: self.time, within_s=within_s)
+
+    def once(self, after_s: float = 10.0) -> None:
+        """It is asked once more, and has answered."""
+        self.time += after_s
+        self.answered.clear()
+        self.asks(self.story.state)
+        assert self.answered.wait(WAIT_S)
+
+    def heard(self) -> NodesWished:
+        """What it is heard to say next."""
+        return self.told.get(timeout=WAIT_S)
+
+    def settle(self) -> None:
+        """What it answered last has been dealt with."""
+        for _ in range(2000):
+            if self.asks._answered:
+                return
+            self.answered.wait(0.01)
+            self.answered.clear()
+        raise AssertionError("it never answered")
+
+
+def test_what_it_wishes_is_told_and_only_when_it_changes() -> None:
+    counts = iter((3, 3, 5))
+    asked = Asked(lambda _run: {"cpu": next(counts)})
+    for _ in range(3):
+        asked.once()
+        asked.settle()
+    told = [asked.heard(), asked.heard()]
+    assert [(wish.kind, wish.count, wish.by) for wish in told] == [("cpu", 3, "mine:f"), ("cpu", 5, "mine:f")]
+
+
+def test_it_sees_the_run_and_gives_reasons_and_what_it_does_not_wish_any_more_is_taken_back() -> None:
+    seen: list[Snapshot] = []
+
+    def function(run: Snapshot) -> Any:
+        seen.append(run)
+        return [Wish("cpu", 2, "since it is night")] if len(seen) == 1 else None
+
+    asked = Asked(function)
+    asked.once()
+    first = asked.heard()
+    asked.settle()
+    asked.once()
+    second = asked.heard()
+    assert (first.count, first.why, second.kind, second.count) == (2, "since it is night", "cpu", None)
+    assert (seen[0].running_tasks, seen[0].ready_tasks, seen[0].nodes, list(seen[0].kinds)) == (1, 1, 1, ["cpu"])
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda _run: 1 / 0, "it raised ZeroDivisionError: division by zero"),
+        (lambda _run: "five", "it returned 'five'"),
+        (lambda _run: {"tpu": 1}, "kind 'tpu'; there are cpu"),
+        (lambda _run: exit(3), "it raised SystemExit: 3"),
+    ],
+)
+def test_what_it_does_wrong_is_named_once(function: Callable[[Snapshot], Any], said: str) -> None:
+    asked = Asked(function)
+    for _ in range(3):
+        asked.once()
+        asked.settle()
+    assert said in asked.heard().problem
+    with pytest.raises(Empty):
+        asked.told.get_nowait()
+
+
+def test_when_it_goes_wrong_its_wishes_do_not_hold_any_more() -> None:
+    answers = iter(({"cpu": 4}, "nonsense"))
+    asked = Asked(lambda _run: next(answers))
+    asked.once()
+    asked.settle()
+    asked.once()
+    told = [asked.heard() for _ in range(3)]
+    heard = [(wish.kind, wish.count, bool(wish.problem)) for wish in told]
+    assert heard == [
+        ("cpu", 4, False),
+        ("cpu", None, False),
+        ("", None, True),
+    ]
+
+
+def test_while_it_hangs_the_loop_goes_on_and_it_is_asked_again_when_it_has_returned() -> None:
+    goes_on = Event()
+    asked = Asked(lambda _run: goes_on.wait(WAIT_S) and {"cpu": 1}, within_s=30.0)
+    for _ in range(5):
+        asked.time += 10.0
+        asked.asks(asked.story.state)
+    assert "it has not returned for 30 s" in asked.heard().problem
+    goes_on.set()
+    assert asked.heard().count == 1
+    asked.settle()
+    asked.once()
+    asked.settle()
+    assert asked.told.empty()
+
+
+def test_functions_are_found_by_their_names_and_a_wrong_name_says_so() -> None:
+    (found,) = functions_of(Scaling(("demand", "operator:itemgetter")), lambda _event: None, lambda: 0.0)
+    assert found.name == "operator:itemgetter" and functions_of(None, lambda _event: None, lambda: 0.0) == []
+    with pytest.raises(PluginError, match="nothing_of_the_kind"):
+        functions_of(Scaling(("operator:nothing_of_the_kind",)), lambda _event: None, lambda: 0.0)
