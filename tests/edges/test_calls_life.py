@@ -321,3 +321,16 @@ def test_nothing_is_left_when_the_engine_closes_while_calls_run(tmp_path: Path) 
         pids = [r.started(n).pid for n in range(3)]
     assert [r.ends(n)[0].outcome for n in range(4)] == ["interrupted"] * 4
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_a_worker_that_cannot_start_is_told_with_what_it_said(tmp_path: Path) -> None:
+    with CallRig(tmp_path) as r:
+        for n in range(2):
+            r.launch(n, r.command(add, 1, env={"PYTHONHOME": "/nowhere"}), cores="0")
+        r.begin(2, add, 1, cores="0")
+        for n in range(2):
+            end = r.ended(n)
+            assert end.outcome == "unstartable"
+            assert "the worker process for its call could not start: exit code 1" in end.detail
+            assert "No module named 'encodings'" in end.detail
+        assert r.ended(2).outcome == "done"

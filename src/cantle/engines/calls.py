@@ -39,7 +39,7 @@ class Result(msgspec.Struct, frozen=True, gc=False):
 
 
 Sink: TypeAlias = Callable[[Result], None]
-"""Is told of each attempt that is over and has something to show, before its `TaskEnded` is in the inbox."""
+"""Is told of each attempt that is over and was not merely interrupted, before its `TaskEnded` is in the inbox."""
 Brought: TypeAlias = Callable[[str, str, bool], None]
 """Called in the loop's thread with the path at which a result can be read now, or with "", what went wrong, and whether the
 result is gone."""
@@ -171,7 +171,8 @@ class Calls:
         result = Result(task, attempt, None if kept else ended.result, size, node, ended.path, not done)
         if done:
             self._results[task] = result
-        self.sink(result)
+        if ended.outcome != "interrupted":  # that is nobody's fault, and the task comes again
+            self.sink(result)
 
     def stop(self, key: Key, outcome: str, why: str) -> bool:
         """End a call that waits for results on their way. Whether it was one."""

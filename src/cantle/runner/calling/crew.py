@@ -39,6 +39,8 @@ _LOOK_S = 0.003
 """or this much later."""
 _LONG_S = 0.035
 """A call that has run for so long is told as started, and nobody is sent behind it."""
+_MOST_STILLBORN = 3
+"""So many workers are begun before a call counts as one that cannot be started; then each costs one call."""
 _WATCH_S = 0.25
 _IDLE_S = 60.0
 """So long a worker without calls is kept."""
@@ -142,6 +144,8 @@ class Crew:
         self._files: dict[Key, str] = {}
         """Calls whose message lies in a file."""
         self._closing = False
+        self._stillborn: dict[Kind, int] = {}
+        """How many workers of a kind died one after the other before they were ready."""
         self._fresh: dict[Key, Worker] = {}
         """Workers for which there is something new."""
         family.in_workers = self._worker_of
@@ -259,6 +263,10 @@ class Crew:
             del self._busy[place]
             if worker.sent:
                 self._tell_death(worker, worker.sent.popleft(), place)
+            elif worker.waiting and not worker.ready and not self._closing:
+                self._stillborn[worker.kind] = self._stillborn.get(worker.kind, 0) + 1
+                if self._stillborn[worker.kind] >= _MOST_STILLBORN:
+                    self._tell_death(worker, worker.waiting.popleft(), place)
         if attempt.output.writer is not None:
             attempt.output.writer.owner.give(attempt.output.writer)
         if place is None:
@@ -413,6 +421,7 @@ class Crew:
             message = wire.decode(data)
             if message[0] == wire.READY:
                 worker.ready = True
+                self._stillborn.pop(worker.kind, None)
                 self._begins(worker, time.time())
                 continue
             start = sent.popleft()
