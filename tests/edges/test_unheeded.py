@@ -10,6 +10,7 @@ from cantle.model.records import (
     ElementsAsked,
     Event,
     LimitsChanged,
+    NodesWished,
     PartitionAsked,
     PartitionCancelAsked,
     PartitionDrainAsked,
@@ -47,6 +48,10 @@ def story_with(*partitions: tuple[int, str]) -> Story:
             "to make the partition 'is' is ignored: there is one of that name",
         ),
         (PartitionAsked(0.0, PartitionWish("new", 0)), "make the partition 'new' is ignored: no partition has 0 nodes"),
+        (
+            NodesWished(0.0, "gpu", 2, "me"),
+            "by me to have 2 nodes of kind gpu is ignored: no node of that kind can be had",
+        ),
         (CancelAsked(0.0, [7]), "to cancel task 7 is ignored: there is no such task"),
         (
             CancelAsked(0.0, list(range(8))),

@@ -208,3 +208,36 @@ def test_killed_a_run_is_resumed_on_new_nodes_and_no_task_runs_twice(tmp_path: P
     requests = happened.of(RequestNodes)
     assert sum(record.count for record in requests) >= 3
     assert {record.request for record in happened.of(RequestAnswered)} <= set(range(len(requests)))
+
+
+def test_somebody_adds_a_node_by_hand_and_sees_it_come(tmp_path: Path) -> None:
+    kinds = "cpu: {cores: 1, max: 3, provider: local, after: 1}"
+    out = tmp_path / "out"
+    words = ["map", "sleep 4; echo {}", "--range", "1-3", "-o", str(out), "--kinds", kinds, "--scaling", "fixed:1"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cantle", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+
+    def ask(*words: str) -> subprocess.CompletedProcess[str]:
+        asked = [sys.executable, "-m", "cantle", "node", *words]
+        return subprocess.run(asked, capture_output=True, text=True, timeout=30, check=False)
+
+    try:
+        until = time.monotonic() + 30
+        while not ((out / ".cantle/journal.jsonl").exists() and Happened(out).of(NodesJoined)):
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        done = ask("add", str(out), "cpu")
+        assert done.returncode == 0 and "is to have 2 nodes of kind cpu" in done.stdout
+        assert "1 node of kind cpu on the way" in ask("list", str(out)).stdout
+        assert "there may be 3 nodes of kind cpu at most" in ask("add", str(out), "cpu", "2").stderr
+        assert "knows no kind 'gpu' of node; there are cpu" in ask("add", str(out), "gpu").stderr
+        while len(Happened(out).nodes) < 2:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        table = ask("list", str(out)).stdout
+        assert "KIND" in table and "cpu-2" in table and "on the way" not in table
+    finally:
+        process.wait(60)
+    assert process.returncode == 0
+    assert Happened(out).asked() == {"cpu": 2}

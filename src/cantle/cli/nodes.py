@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cantle.cli.command import Command
+from cantle.cli.command import Command, at_least
 from cantle.cli.naming import directory_argument
 
 if TYPE_CHECKING:
@@ -28,6 +28,20 @@ def _arguments(parser: ArgumentParser) -> None:
         asking = actions.add_parser(action, help=help_)
         directory_argument(asking)
         asking.add_argument("names", metavar="NAME", nargs="+", help="the node's name")
+    adding = actions.add_parser("add", help="have so many more nodes of a kind than there are")
+    directory_argument(adding)
+    adding.add_argument("kind", metavar="KIND", help="a kind that the run has declared")
+    adding.add_argument("number", metavar="N", nargs="?", type=at_least(1), default=1, help="how many (default 1)")
+    wanting = actions.add_parser(
+        "want", help="have so many nodes of a kind, whatever the policy says, or leave it to that"
+    )
+    directory_argument(wanting)
+    wanting.add_argument("kind", metavar="KIND", help="a kind that the run has declared")
+    wanting.add_argument("number", metavar="N|any", type=_number, help="how many, or `any`: as the policy says")
+
+
+def _number(text: str) -> int | None:
+    return None if text == "any" else int(at_least(0)(text))
 
 
 def _asked(asked: Namespace) -> int:
@@ -36,6 +50,8 @@ def _asked(asked: Namespace) -> int:
     run = load(asked.directory)
     if asked.action == "list":
         return _list(run, asked.as_json)
+    if asked.action in ("add", "want"):
+        return _wish(run, asked.kind, asked.number, asked.action == "add")
     return _ask(run, asked.action, asked.names)
 
 
@@ -90,6 +106,37 @@ def _ask(run: Run, action: str, names: list[str]) -> int:
     return 0
 
 
+def _wish(run: Run, kind: str, number: int | None, more: bool) -> int:
+    """Have so many nodes of the kind, or so many `more` than there are. Returns the exit status."""
+    from time import time
+
+    from cantle.cli.asking import answered, me, not_answered, require_listener
+    from cantle.errors import RequestError
+    from cantle.model.records import NodesWished
+    from cantle.store.requests import ask
+
+    require_listener(run, "add")
+    ledger = run.state.scaling
+    kinds = ledger.kinds if ledger is not None else {}
+    if ledger is None or kind not in kinds:
+        known = f"there are {', '.join(kinds)}" if kinds else "none is declared: see --kinds of `cantle run`"
+        raise RequestError(f"{run.name} knows no kind {kind!r} of node; {known}")
+    there = ledger.there(kind) + ledger.coming(kind)
+    count = there + (number or 0) if more else number
+    most = kinds[kind].most
+    if count is not None and most and count > most:
+        raise RequestError(
+            f"there may be {most:,} nodes of kind {kind} at most, and {there:,} are there or on their way"
+        )
+    ask(run.directory, NodesWished(time(), kind, count, me()))
+    if answered(run, lambda record: isinstance(record, NodesWished) and record.kind == kind and record.count == count):
+        told = "as many nodes as the policy says" if count is None else f"{count:,} {'node' if count == 1 else 'nodes'}"
+        print(f"{run.name} is to have {told} of kind {kind}; there or on their way are {there:,}")
+    else:
+        not_answered(run)
+    return 0
+
+
 NODE = Command(
     "node",
     "",
@@ -97,11 +144,15 @@ NODE = Command(
     _asked,
     """\
 A drained node begins nothing more; what runs there may end. Cantle drains nodes itself: before their allocation ends, and when
-they fail what succeeds elsewhere; `list` says why. The nodes of a pilot are asked for in the pilot's directory.
+they fail what succeeds elsewhere; `list` says why. Where kinds of node are declared, one that you drain is given back when it
+is empty, and `add` and `want` ask for more, until you say something else. The nodes of a pilot are asked for in the pilot's
+directory.
 
 Exit status: 0 when the run took note, 1 otherwise.""",
     """\
   cantle node list out
   cantle node drain out node7             before it is taken away: nothing it runs then counts as a failure
-  cantle node resume out node7""",
+  cantle node resume out node7
+  cantle node add out gpu 2               two more of that kind
+  cantle node want out gpu any            as many as the policy says again""",
 )

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from cantle.core.state import State
 from cantle.model.resources import count
 from cantle.report.wording import duration, printable
+
+if TYPE_CHECKING:
+    from cantle.core.scaling.ledger import Request
 
 _MOST_TASKS = 2
 
@@ -16,8 +20,14 @@ def node_table(state: State, now: float) -> Iterator[str]:
     alive = [index for index in sorted(state.room.nodes) if state.room.alive >> index & 1]
     gone = len(state.room.nodes) - len(alive)
     if alive:
-        rows: list[tuple[str, ...]] = [("NAME", "STATE", "CORES", "RUNNING", "LEFT", "WHY")]
-        rows += [_row(state, index, now) for index in alive]
+        heads: tuple[str, ...] = ("NAME", "STATE", "CORES", "RUNNING", "LEFT", "WHY")
+        lines = [_row(state, index, now) for index in alive]
+        if any(state.room.nodes[index].kind for index in alive):
+            heads = (heads[0], "KIND", *heads[1:])
+            lines = [
+                (row[0], state.room.nodes[index].kind or "-", *row[1:]) for index, row in zip(alive, lines, strict=True)
+            ]
+        rows: list[tuple[str, ...]] = [heads, *lines]
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
         for row in rows:
             yield "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
@@ -27,6 +37,20 @@ def node_table(state: State, now: float) -> Iterator[str]:
         yield f"{count(gone, 'node')} {'has' if gone == 1 else 'have'} gone"
     if state.awaited:
         yield f"{count(state.awaited, 'node')} {'is' if state.awaited == 1 else 'are'} on the way"
+    if state.scaling is not None:
+        for request in state.scaling.open.values():
+            yield _on_its_way(request, now)
+
+
+def _on_its_way(request: Request, now: float) -> str:
+    """What is known of nodes that were asked for."""
+    which = "node" if request.coming == 1 else "nodes"
+    text = (
+        f"{request.coming:,} {which} of kind {request.kind} on the way for {duration(max(0.0, now - request.asked_at))}"
+    )
+    if request.expected_at > now:
+        text += f", expected in {duration(request.expected_at - now)}"
+    return f"{text}: {printable(request.detail)}" if request.detail else text
 
 
 def node_line(state: State, index: int) -> str:
@@ -46,6 +70,7 @@ def node_objects(state: State) -> Iterator[dict[str, object]]:
             "name": node.name,
             "machine": node.machine,
             "kind": node.kind,
+            "request": state.scaling.request_of.get(index) if state.scaling is not None else None,
             "state": _standing(state, index),
             "why": state.drained.get(index, ""),
             "cores": node.cores,

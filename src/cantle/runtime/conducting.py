@@ -31,6 +31,7 @@ from cantle.model.records import (
     LimitsChanged,
     NodeDrainAsked,
     NodeResumeAsked,
+    NodesWished,
     PartitionAsked,
     PartitionCancelAsked,
     PartitionDrainAsked,
@@ -243,6 +244,8 @@ def concerns(event: Event, state: State) -> bool:
     if isinstance(event, NodeDrainAsked | NodeResumeAsked):
         named = {node.name for node in state.room.nodes.values()}
         return event.node in named or event.node in state.drained_names
+    if isinstance(event, NodesWished):
+        return state.scaling is not None and event.kind in state.scaling.kinds and (event.count or 0) >= 0
     if isinstance(event, ElementsAsked):
         return -1 <= event.study < len(state.studies) and _is_want(event, state)
     if isinstance(event, PartitionAsked):

@@ -10,6 +10,7 @@ from cantle.model.records import (
     LimitsChanged,
     NodeDrainAsked,
     NodeResumeAsked,
+    NodesWished,
     PartitionAsked,
     PartitionCancelAsked,
     PartitionDrainAsked,
@@ -38,6 +39,8 @@ def _what(wish: Event) -> str:
             return f"drain node {wish.node}"
         case NodeResumeAsked():
             return f"use node {wish.node} again"
+        case NodesWished():
+            return f"have {'any number of' if wish.count is None else wish.count} nodes of kind {wish.kind}"
         case PartitionAsked():
             return f"make the partition {wish.wish.name!r}"
         case PartitionResizeAsked():
@@ -56,10 +59,12 @@ def _why(wish: Event, state: State, of_one_study: bool) -> str:
     match wish:
         case StopAsked() if of_one_study:
             return "it is one of several studies of a pilot; cancel it, or take the pilot down"
-        case NodeDrainAsked() | NodeResumeAsked() if of_one_study:
+        case NodeDrainAsked() | NodeResumeAsked() | NodesWished() if of_one_study:
             return "nodes are those of the whole pilot; ask in its directory"
         case NodeDrainAsked() | NodeResumeAsked():
             return "there is no node of that name"
+        case NodesWished():
+            return "no node of that kind can be had here"
         case ElementsAsked() if of_one_study:
             return "elements are asked for in the directory of the pilot"
         case CancelAsked():

@@ -22,6 +22,7 @@ from cantle.model.records import (
     LimitsChanged,
     NodeDrainAsked,
     NodeResumeAsked,
+    NodesWished,
     PartitionAsked,
     PartitionCancelAsked,
     PartitionDrainAsked,
@@ -39,6 +40,7 @@ Wish: TypeAlias = (
     | StopAsked
     | NodeDrainAsked
     | NodeResumeAsked
+    | NodesWished
     | PartitionAsked
     | PartitionResizeAsked
     | PartitionDrainAsked
