@@ -6,10 +6,13 @@ import pytest
 
 from builders import Job, Story, job, node, nodes
 from cantle.core.again import MOST_AGAIN
+from cantle.core.explain import explain
 from cantle.core.keeping import needed_alone_on
 from cantle.core.state import State
 from cantle.model.records import (
     Launch,
+    MoveResults,
+    NodeDrainAsked,
     NodeReleased,
     ReleaseNode,
     ResultsForgotten,
@@ -320,3 +323,67 @@ def test_when_a_study_is_over_its_results_are_forgotten() -> None:
     tale.happens(StudyOver(tale.state.now, 0))
     assert tale.alone("n0") == []
     assert tale.state.keeping is not None and list(tale.state.keeping.unneeded) == [0]
+
+
+# Where tasks run that take them
+
+
+def test_a_task_prefers_the_machine_with_most_bytes_of_what_it_takes() -> None:
+    tale = Tale(job("a"), job("b"), job("c"), job("d", "a b c"), on=[node("n0", 2, machine="m0"), TWO[1]])
+    for name, where, kept in (("a", 0, 10), ("b", 0, 10), ("c", 1, 10 << 20)):
+        task = tale.number_of[name]
+        tale.happens(Launch(tale.state.now, task, 1, (Place(where, "0" if name != "b" else "1"),)))
+        tale.end(name, kept=kept)
+    tale.decides()
+    assert tale.launch_of("d").on == (Place(1, "0"),)
+
+
+def test_a_task_that_takes_local_files_runs_where_they_are_and_waits_until_there_is_room() -> None:
+    tale = Tale(job("a", local=("/x",)), job("b", "a"), job("c"), on=TWO)
+    tale.happens(Launch(tale.state.now, 0, 1, (Place(0, "0"),)))
+    tale.end("a", kept=9)
+    tale.happens(Launch(tale.state.now, 2, 1, (Place(0, "0"),)))
+    assert tale.launches() == []
+    told = "It takes files that a left on n0: there is no room for it where they are."
+    assert told in explain(tale.state, 1)
+    tale.end("c")
+    assert tale.launches() == ["b"]
+    assert tale.launch_of("b").on == (Place(0, "0"),)
+
+
+def test_local_files_are_brought_together_on_a_node_that_can_be_used_and_not_twice() -> None:
+    tale = Tale(job("a", local=("/x",)), job("b", local=("/y",)), job("c", "a b"), on=TWO)
+    tale.decides()
+    tale.end("a", kept=9)
+    tale.end("b", kept=99)
+    big, small = ("b", "a")
+    source, to = (next(i for i in (0, 1) if tale.copies(name) == [f"n{i}"]) for name in (small, big))
+    [move] = tale.decides()
+    assert isinstance(move, MoveResults)
+    assert (move.tasks, move.node, move.to) == ([tale.number_of[small]], source, to)
+    assert tale.decides() == []
+    tale.move(small, source, to)
+    assert tale.launches() == ["c"]
+    assert tale.launch_of("c").on[0].node == to
+
+
+def test_files_of_a_drained_node_are_moved_and_a_node_that_has_no_room_for_them_is_not_tried_again() -> None:
+    tale = Tale(job("a", local=("/x",)), job("b", "a"), on=[*TWO, node("n2", machine="m2")])
+    tale.happens(Launch(tale.state.now, 0, 1, (Place(0, "0"),)))
+    tale.end("a", kept=9)
+    tale.happens(NodeDrainAsked(tale.state.now, "n0"))
+    [first] = tale.decides()
+    assert isinstance(first, MoveResults) and (first.node, first.to) == (0, 1)
+    tale.move("a", 0, 1, "no space left on device")
+    [second] = tale.decides()
+    assert isinstance(second, MoveResults) and (second.node, second.to) == (0, 2)
+    tale.move("a", 0, 2)
+    assert tale.launches() == ["b"]
+
+
+def test_results_on_their_way_to_a_node_that_is_lost_can_be_moved_elsewhere() -> None:
+    tale = made(*CHAIN)
+    tale.happens(MoveResults(tale.state.now, [0], 0, 1, "n0 goes"))
+    assert tale.state.keeping is not None and tale.state.keeping.moving == {0: 1}
+    tale.lose("n1")
+    assert not tale.state.keeping.moving

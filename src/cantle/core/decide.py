@@ -78,6 +78,10 @@ class Decider:
 
             yield from tend(state, self._memory)
             self._next_leave = math.inf if state.lifetimes is None else state.lifetimes.next_leave()
+        if state.keeping is not None and state.keeping.has_files and not state.stopping:
+            from cantle.core.gathering import gather
+
+            yield from gather(state)
         if state.to_stop:
             yield from stop_what_shall_stop(plan)
         if state.partitions.living or any(study.added.partitions for study in state.studies):

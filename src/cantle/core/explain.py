@@ -109,6 +109,8 @@ def _too_late(state: State, task: int) -> str:
         names = ", ".join(state.room.nodes[index].name for index in indexes(shunned)[:_MOST_NAMES])
         what = "failed" if state.faults.get(task) else "could not be started"
         return f"It {what} on {names}, and is tried elsewhere."
+    if state.keeping is not None and (elsewhere := roomy & state.keeping.barred(state, task)) == roomy & barred:
+        return _files_elsewhere(state, task) if elsewhere else ""
     lifetimes = state.lifetimes
     leaving = [index for index in indexes(roomy & barred) if lifetimes is not None and index in lifetimes.leaves]
     if lifetimes is None or not leaving:
@@ -117,6 +119,23 @@ def _too_late(state: State, task: int) -> str:
     left = lifetimes.leaves[last] - state.now
     has = f"{state.room.nodes[last].name}, which has room, has {in_words(left)} left"
     return f"It needs {in_words(needs_s(state, task))}; {has} before it has to be empty."
+
+
+def _files_elsewhere(state: State, task: int) -> str:
+    """That it takes files which lie on nodes without room for it."""
+    told = []
+    keeping = state.keeping
+    assert keeping is not None
+    for parent in state.tasks[task].parents:
+        result = keeping.results.get(parent)
+        if result is not None and result.files and result.at:
+            names = ", ".join(state.room.nodes[i].name for i in indexes(keeping.nodes_with(parent))[:_MOST_NAMES])
+            way = keeping.moving.get(parent)
+            told.append(
+                f"{state.tasks[parent].name} left on {names}"
+                + (f" and that are on their way to {state.room.nodes[way].name}" if way is not None else "")
+            )
+    return f"It takes files that {'; '.join(told)}: there is no room for it where they are."
 
 
 def _drained(state: State) -> str:

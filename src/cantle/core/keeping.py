@@ -69,6 +69,12 @@ class Keeping:
         """How often each of these tasks had to run again since its result was gone, and why the last time."""
         self.unneeded: dict[int, None] = {}
         """Results that nobody needs any more, for whoever removes them and empties this."""
+        self.moving: dict[int, int] = {}
+        """Results that are on their way to another node, and to which."""
+        self.problems: dict[tuple[int, int], str] = {}
+        """Why a result could not be moved to a node, the last time."""
+        self.has_files = False
+        """Whether there ever was a result that is files."""
         self._forgotten: set[int] = set()
         self._orphans = 0
         """Tasks with lower numbers are of an earlier conductor, and so are those who wanted their results."""
@@ -106,6 +112,15 @@ class Keeping:
         """The nodes that are about to go."""
         return [index for stored in self._stores.values() for index in indexes(stored.leaving)]
 
+    def barred(self, state: State, task: int) -> int:
+        """The nodes, as bits, on which the task cannot start, since files that it takes lie elsewhere."""
+        barred = 0
+        for parent in state.tasks[task].parents:
+            result = self.results.get(parent)
+            if result is not None and result.files and result.at:
+                barred |= state.room.alive & ~self.nodes_with(parent)
+        return barred
+
     # What happens to nodes
 
     def joined(self, state: State, index: int) -> None:
@@ -135,6 +150,7 @@ class Keeping:
         store = self._store_of.pop(index, None)
         if store is None:
             return
+        self.moving = {task: to for task, to in self.moving.items() if to != index}
         stored = self._stores[store]
         stored.nodes &= ~(1 << index)
         stored.leaving &= ~(1 << index)
@@ -154,6 +170,8 @@ class Keeping:
         self._store_of.clear()
         self._forgotten.clear()
         self._orphans = len(state.tasks)
+        self.moving.clear()
+        self.problems.clear()
         for result in self.results.values():
             result.at.clear()
             result.alone_at = None
@@ -174,6 +192,8 @@ class Keeping:
         wanted = not files and task >= self._orphans and task not in self._forgotten
         users = {child: None for child in state.children[task] or () if _takes(state, child, task)}
         self.results[task] = Result(size, {}, users, before.wanted if before is not None else wanted, files)
+        if files:
+            self.has_files = state.choosy = True
         self._forgotten.discard(task)
         self.unneeded.pop(task, None)
         self._add(task, store)
@@ -332,10 +352,20 @@ def made(state: State, record: r.TaskEnded, launch: r.Launch) -> None:
         keeping.made_elsewhere(record.task)
 
 
+def _move_results(state: State, record: r.MoveResults) -> None:
+    for task in record.tasks:
+        keeping_of(state).moving[task] = record.to
+
+
 def _results_moved(state: State, record: r.ResultsMoved) -> None:
-    if not record.problem:
-        for task in record.tasks:
-            keeping_of(state).copied(task, record.to)
+    keeping = keeping_of(state)
+    for task in record.tasks:
+        if keeping.moving.get(task) == record.to:
+            del keeping.moving[task]
+        if record.problem:
+            keeping.problems[task, record.to] = record.problem
+        else:
+            keeping.copied(task, record.to)
     state.version += 1
 
 
@@ -351,6 +381,7 @@ def _results_forgotten(state: State, record: r.ResultsForgotten) -> None:
 
 
 RULES: dict[type, Callable[[State, Any], None]] = {
+    r.MoveResults: _move_results,
     r.ResultsMoved: _results_moved,
     r.ResultsLost: _results_lost,
     r.ResultsForgotten: _results_forgotten,

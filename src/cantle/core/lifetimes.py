@@ -148,9 +148,17 @@ def latest_starts(state: State, task: int) -> dict[int, float]:
 
 
 def barred_for(state: State, task: int, expected: float | None = None) -> int:
-    """The nodes, as bits, on which the task shall not start now: they leave too soon, or it could not be started there."""
+    """The nodes, as bits, on which the task shall not start now.
+
+    They leave too soon, it could not be started there, or files that it takes are elsewhere.
+    """
     barred = 0 if state.lifetimes is None else state.lifetimes.leave_before(state.now + needs_s(state, task, expected))
-    return barred | state.shunned.get(task, 0)
+    shunned = state.shunned.get(task, 0)
+    if state.keeping is not None and (elsewhere := state.keeping.barred(state, task)):
+        barred |= elsewhere
+        if not state.room.alive & ~(elsewhere | shunned):
+            shunned = 0  # its files are there alone, so that no other node is left to try
+    return barred | shunned
 
 
 def in_words(seconds: float) -> str:

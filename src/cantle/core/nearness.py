@@ -1,10 +1,10 @@
 """On which machine lie a task's inputs, and how long does it wait for a place there?
 
 What a task reads, its parents wrote; most of it is still in the memory or on the disk of the machine that they ran on. So a
-task prefers the machine of most of its parents. When that is full, another task of its queue that is at home where there is
-room goes first, and the one that was passed over waits for a moment: long enough that a core there is likely to come free,
-short against what it would lose elsewhere. Then it runs anywhere. (This is delay scheduling.) On a single machine nothing of
-this happens.
+task prefers the machine of most of its parents, or of most bytes where results live on nodes. When that is full, another task
+of its queue that is at home where there is room goes first, and the one that was passed over waits for a moment: long enough
+that a core there is likely to come free, short against what it would lose elsewhere. Then it runs anywhere. (This is delay
+scheduling.) On a single machine nothing of this happens.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ MOST_S = 3.0
 """and never longer than that."""
 AS_URGENT = 0.8
 """Another task goes first only when nearly as much hangs on it."""
+UNKNOWN_BYTES = 1 << 16
+"""An input of which nobody knows how large it is weighs as much as this, and so does one that is smaller."""
 DEPTH = 16
 """So many tasks of a queue are looked at to find one that is at home where there is room."""
 
@@ -90,14 +92,20 @@ class Nearness:
         return head, None
 
     def _home(self, plan: Plan, task: int) -> int:
-        """The nodes, as bits, of the machine on which most of its parents ran; 0 when there is none to prefer."""
-        state = plan.state
+        """The nodes, as bits, of the machine with most of its inputs (by bytes, if known); 0 when there is none to prefer."""
+        state, keeping = plan.state, plan.state.keeping
         votes: dict[str, int] = {}
         for parent in state.tasks[task].parents:
-            index = state.ran_on[parent]
-            if index >= 0:
-                machine = state.room.nodes[index].machine
-                votes[machine] = votes.get(machine, 0) + 1
+            nodes = keeping.nodes_with(parent) if keeping is not None else 0
+            if keeping is not None and nodes:
+                machines = dict.fromkeys(state.room.nodes[index].machine for index in indexes(nodes))
+                weight = max(UNKNOWN_BYTES, keeping.results[parent].size)
+            else:
+                index = state.ran_on[parent]
+                machines = {state.room.nodes[index].machine: None} if index >= 0 else {}
+                weight = UNKNOWN_BYTES
+            for machine in machines:
+                votes[machine] = votes.get(machine, 0) + weight
         if not votes:
             return 0
         best = max(votes, key=lambda machine: votes[machine])

@@ -49,10 +49,11 @@ SOONEST_S = 1e-6
 
 
 class Fate(msgspec.Struct, frozen=True, gc=False):
-    """What becomes of an attempt: how long it takes, and how it ends."""
+    """What becomes of an attempt: how long it takes, how it ends, and how many bytes it leaves on its node if it is done."""
 
     duration_s: float
     outcome: Outcome = "done"
+    kept: int = 0
 
 
 class _Line:
@@ -222,7 +223,7 @@ class SimulatedWorld:
         limit = self.state.step_of(task).walltime_s
         if limit and duration > limit:
             duration, outcome = limit, "timeout"
-        fate = Fate(duration, outcome)
+        fate = Fate(duration, outcome, fate.kept)
         if launch.behind is not None and self.state.stands_in_line(task):
             self._stand_in_line(launch, fate)
         else:
@@ -236,7 +237,8 @@ class SimulatedWorld:
         if duration > self.tell_starts_after_s:
             self.put(TaskStarted(begin + self.tell_starts_after_s, task, attempt))
         exit_code = 1 if fate.outcome == "failed" else 0
-        self.put(TaskEnded(begin + duration, task, attempt, fate.outcome, exit_code, started=started))
+        kept = fate.kept if fate.outcome == "done" else 0
+        self.put(TaskEnded(begin + duration, task, attempt, fate.outcome, exit_code, started=started, kept=kept))
 
     def _stand_in_line(self, launch: Launch, fate: Fate) -> None:
         line = self._lines.get(launch.on)

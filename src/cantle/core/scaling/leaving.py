@@ -59,8 +59,7 @@ def _may_be_given_back(state: State, ledger: Ledger, index: int) -> bool:
 def _move(plan: Plan, index: int, tasks: list[int], size: int) -> Iterator[Decision]:
     """Move the results that live there alone, unless those who need them are done before that."""
     state = plan.state
-    moved = plan.memory.get(("moved", index), (0, ()))
-    if moved[1] == tuple(tasks) and moved[0] % 2:
+    if state.keeping is not None and any(task in state.keeping.moving for task in tasks):
         return  # under way
     move_s = MOVE_STARTS_S + size / (1 << 20) / MOVES_MIB_PER_S
     if _needed_for_s(state, tasks) <= move_s:
@@ -71,7 +70,6 @@ def _move(plan: Plan, index: int, tasks: list[int], size: int) -> Iterator[Decis
     if to < 0 or tries >= MOST_MOVES:
         return  # it waits until they are not needed any more
     plan.memory["moves", index] = tries + 1
-    plan.memory["moved", index] = (1, tuple(tasks))
     yield MoveResults(
         state.now,
         tasks,
