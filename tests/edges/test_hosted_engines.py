@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from runner_rig import a_long_sleep, eventually, is_alive, rig, running_with, shell
 
-from cantle.engines.hosted.base import Papers, Station
+from cantle.engines.hosted.base import Papers, Site, Station
 from cantle.engines.hosted.commands import Commands
 from cantle.engines.hosted.torchrun import Torchrun
 from cantle.model.records import (
@@ -26,6 +26,8 @@ from cantle.model.records import (
 from cantle.model.resources import Node, Place
 from cantle.model.streams import Streams
 from cantle.model.study import EngineCommands
+from cantle.plugins import find
+from cantle.testing import check_hosted
 
 HERE = os.uname().nodename
 SERVES = "echo $$ >>{directory}/pids; "
@@ -223,6 +225,23 @@ def test_when_the_runner_of_the_head_is_killed_the_partition_fails_and_its_proce
 def test_a_command_that_wants_what_nobody_knows_fails_the_partition_and_says_what_there_is(housed: Any) -> None:
     house = housed(head="serve --on {prot}")
     assert "the engine mydb wants {prot}; there are host, port, head" in house.until(PartitionFailed).reason
+
+
+@pytest.mark.parametrize("name", ["dask", "ray", "torchrun", "mydb"])
+def test_ours_keep_the_promises_of_the_seam(name: str) -> None:
+    if name == "mydb":
+        check_hosted(Commands(EngineCommands(name, "serve {port}", "join {head} {node}", env={"MYDB": "{head}"})))
+    else:
+        check_hosted(find("hosted_engines", name)())
+
+
+def test_the_check_finds_a_secret_that_others_could_read() -> None:
+    class Open(Torchrun):
+        def environment(self, site: Site, address: str) -> dict[str, str]:
+            return {"TOKEN": site.papers().key}
+
+    with pytest.raises(AssertionError, match="TOKEN stands in the journal"):
+        check_hosted(Open())
 
 
 def test_private_files_are_for_the_user_alone(tmp_path: Path) -> None:

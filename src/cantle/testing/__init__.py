@@ -8,6 +8,7 @@ example, for each sort of plug-in.
 """
 
 from cantle.testing.engines import Rig, check_allocation, check_engine
+from cantle.testing.hosted import check_hosted
 from cantle.testing.launchers import check_launcher
 from cantle.testing.packers import check_packer
 from cantle.testing.providers import check_provider
@@ -19,6 +20,7 @@ __all__ = [
     "check_allocation",
     "check_batch_system",
     "check_engine",
+    "check_hosted",
     "check_launcher",
     "check_packer",
     "check_provider",

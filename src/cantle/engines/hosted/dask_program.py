@@ -18,7 +18,7 @@ from typing import Any
 from cantle.engines.hosted.addresses import own_address
 from cantle.engines.hosted.dask import READY, security_in
 
-_CLOSING_S = 3.0
+_CLOSING_S = 1.5
 
 
 def main(role: str, host: str, folder: str, *more: str) -> None:

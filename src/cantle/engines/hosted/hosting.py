@@ -23,7 +23,7 @@ MOST_DEATHS = 3
 _WHILE_S = 600.0
 RETIRE_S = 60.0
 """So long a worker has to hand over what it has when its node leaves."""
-_LAST_GRACE_S = 1.0
+_LAST_GRACE_S = 3.0
 """For those whose head is dead."""
 Role = Literal["head", "worker", "retire"]
 

@@ -22,9 +22,11 @@ from typing import Any
 from cantle.engines.hosted.addresses import own_address
 from cantle.engines.hosted.ray import READY
 
+_NOISE = b"[state-dump]"
+"""Pages of it, behind which the reason of a death would not be seen."""
 _STARTED = "Ray runtime started"
 _START = "from ray.scripts.scripts import main; main()"
-_CLOSING_S = 3.0
+_CLOSING_S = 1.5
 _RETIRE_S = 50
 _PORTS = ("--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port=0")
 """Free ones: several Ray nodes may share a machine."""
@@ -79,6 +81,8 @@ def _pass_on(ray: subprocess.Popen[bytes], address: str) -> None:
     """Let what Ray says go to stderr, and say that it serves when it says so."""
     assert ray.stdout is not None
     for line in ray.stdout:
+        if line.startswith(_NOISE):
+            continue
         sys.stderr.write(line.decode("utf-8", "replace"))
         sys.stderr.flush()
         if _STARTED.encode() in line:

@@ -1,0 +1,167 @@
+"""A real Ray cluster in a partition of a real run: it computes, is resized, dies, and nothing of it stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from test_going_partitions import GoingRun
+
+from cantle.model.records import PartitionFailed, PartitionStarted, PartitionTold, TaskEnded
+
+pytest.importorskip("ray")
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+STUDY = f"""
+description: {{name: calc, description: a step computes with Ray}}
+study:
+- name: sum
+  description: adds up on all nodes
+  run:
+    cmd: |
+      exec {sys.executable} TOP/driver.py TOP
+    partition: calc
+cantle:
+  partitions:
+    calc: {{nodes: 2, engine: ray}}
+"""
+BEGINNING = """
+import os, sys, time
+import ray
+top = sys.argv[1]
+def until(true, seconds=100):
+    stop = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < stop
+        time.sleep(0.1)
+def say(name, what=""):
+    with open(f"{top}/{name}.new", "w") as file:
+        file.write(str(what))
+    os.rename(f"{top}/{name}.new", f"{top}/{name}")
+attempt = os.environ["CANTLE_ATTEMPT"]
+ray.init(log_to_driver=False)
+def nodes():
+    return sorted(node["NodeName"] for node in ray.nodes() if node["Alive"])
+def ids():
+    return {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+@ray.remote
+def square(x):
+    return x * x
+"""
+SUM = "sum(ray.get([square.remote(x) for x in range(20)]))"
+
+
+def begun(tmp_path: Path, driver: str, nodes: str = "2x2") -> GoingRun:
+    (tmp_path / "driver.py").write_text(BEGINNING + driver)
+    return GoingRun(tmp_path, STUDY, nodes)
+
+
+def until(true: Callable[[], object], seconds: float = 120, run: GoingRun | None = None) -> None:
+    stop = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < stop, f"it has not happened\n{run.records()[-8:] if run else ''}"
+        time.sleep(0.05)
+
+
+def said(run: GoingRun, name: str) -> str:
+    until((run.top / name).exists, run=run)
+    return (run.top / name).read_text()
+
+
+def processes(directory: Path, *words: str) -> list[int]:
+    """Those whose environment names the run, and whose command line has all these words."""
+    found = []
+    mark = f"CANTLE_RUN={directory}\0".encode()
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            line = Path(f"/proc/{name}/cmdline").read_bytes().decode(errors="replace")
+            if mark in Path(f"/proc/{name}/environ").read_bytes() and all(word in line for word in words):
+                found.append(int(name))
+        except OSError:
+            continue
+    return found
+
+
+def folders() -> set[str]:
+    return {path.name for path in Path(tempfile.gettempdir()).glob("cantle-ray-*")}
+
+
+def ended_well(run: GoingRun, before: set[str]) -> None:
+    assert run.process.wait(60) == 0, run.told.read_text()
+    until(lambda: processes(run.directory) == [], 10)
+    assert folders() <= before
+
+
+def test_a_step_computes_with_no_more_than_init_and_a_wider_partition_has_a_node_more_and_then_less(
+    tmp_path: Path,
+) -> None:
+    before = folders()
+    run = begun(
+        tmp_path,
+        f"""
+until(lambda: nodes() == ["node1", "node2"])
+say("sum", ({SUM}, ray.cluster_resources()["CPU"]))
+until(lambda: nodes() == ["node1", "node2", "node3"])
+say("wide")
+until(lambda: nodes() == ["node1"])
+say("narrow", {SUM})
+""",
+        "3x2",
+    )
+    assert said(run, "sum") == str((2470, 4.0))
+    assert run.partition("resize", "calc", "3").returncode == 0
+    said(run, "wide")
+    assert run.partition("resize", "calc", "1", "--wait").returncode == 0
+    assert said(run, "narrow") == "2470"
+    ended_well(run, before)
+    assert [record for record in run.records() if isinstance(record, PartitionTold)] == []
+    assert len([record for record in run.records() if isinstance(record, PartitionStarted)]) == 1
+
+
+def test_a_killed_worker_is_replaced_and_a_killed_head_fails_its_partition_and_not_the_run(tmp_path: Path) -> None:
+    before = folders()
+    run = begun(
+        tmp_path,
+        f"""
+until(lambda: len(nodes()) == 2)
+first = ids()
+say("begun" + attempt)
+if attempt == "1":
+    until(lambda: not ids() <= first)
+    say("again")
+    time.sleep(600)
+say("sum", {SUM})
+""",
+    )
+    said(run, "begun1")
+    os.kill(processes(run.directory, "raylet/raylet", "--node-name=node2")[0], signal.SIGKILL)
+    said(run, "again")
+    os.kill(processes(run.directory, "gcs_server")[0], signal.SIGKILL)
+    assert said(run, "sum") == "2470"
+    ended_well(run, before)
+    records = run.records()
+    (told,) = [record for record in records if isinstance(record, PartitionTold)]
+    assert "its ray worker on node2 died: exit code 1" in told.what
+    (failed,) = [record for record in records if isinstance(record, PartitionFailed)]
+    assert "its ray head on node1 died: exit code 1" in failed.reason
+    assert [record.outcome for record in records if isinstance(record, TaskEnded)] == ["interrupted", "done"]
+
+
+def test_who_has_not_the_token_is_not_let_in_and_nothing_is_left_when_the_conductor_is_killed(tmp_path: Path) -> None:
+    run = begun(tmp_path, 'say("at", os.environ["RAY_ADDRESS"]); time.sleep(600)')
+    address = said(run, "at")
+    script = f"from ray._raylet import GcsClient; print(GcsClient(address={address!r}).get_all_node_info())"
+    env = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}
+    stranger = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=60)
+    assert stranger.returncode != 0
+    assert "auth" in stranger.stderr.lower()
+    run.process.kill()
+    run.process.wait()
+    until(lambda: processes(run.directory) == [], 20)
