@@ -148,7 +148,7 @@ say("sum", {SUM})
     ended_well(run, before)
     records = run.records()
     (told,) = [record for record in records if isinstance(record, PartitionTold)]
-    assert "its ray worker on node2 died: exit code 1" in told.what
+    assert "its ray worker on node2 died and is replaced: exit code 1" in told.what
     (failed,) = [record for record in records if isinstance(record, PartitionFailed)]
     assert "its ray head on node1 died: exit code 1" in failed.reason
     assert [record.outcome for record in records if isinstance(record, TaskEnded)] == ["interrupted", "done"]

@@ -54,7 +54,7 @@ def print_table(run: Run, as_json: bool) -> int:
                 str(facts["cores"]) if facts["nodes"] else "-",
                 str(len(facts["running"])),
                 where or "-",
-                facts["why"] or "-",
+                facts["why"].partition("\n")[0] or "-",
             )
         )
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]

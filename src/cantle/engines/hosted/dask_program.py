@@ -43,6 +43,8 @@ def _configure(folder: str) -> None:
             "distributed.scheduler.http.routes": [],
             "distributed.worker.http.routes": [],
             "distributed.scheduler.idle-timeout": None,
+            # Whoever dies is told with what it said last, and that shall not be how it began.
+            "logging": {"distributed": "warning"},
         }
     )
     import distributed.node

@@ -251,18 +251,18 @@ class Hosting:
         now = time.monotonic()
         lately = self._deaths[process.node] = [t for t in self._deaths.get(process.node, ()) if now - t < _WHILE_S]
         lately.append(now)
-        what = self._obituary(process, message)
         if len(lately) >= MOST_DEATHS:
-            self._fail(f"{what}\nit was the {MOST_DEATHS}rd there within {_WHILE_S / 60:g} minutes")
+            times = f" for the {MOST_DEATHS}rd time in {_WHILE_S / 60:g} minutes"
+            self._fail(self._obituary(process, message, times))
             return
-        self._tell(f"{what}\nit is replaced")
+        self._tell(self._obituary(process, message, " and is replaced"))
         station = self.stations.get(process.node)
         if station is not None:
             self._carry_out(self._start_worker, station)
 
-    def _obituary(self, process: _Process, message: Ended) -> str:
+    def _obituary(self, process: _Process, message: Ended, more: str = "") -> str:
         how = "did not come up" if not process.serves else "died"
-        return f"its {self.hosted.name} {process.role} on {self._name(process.node)} {how}: {message.detail}"
+        return f"its {self.hosted.name} {process.role} on {self._name(process.node)} {how}{more}: {message.detail}"
 
     def _name(self, node: int) -> str:
         station = self.site.head if node == self.site.head.node else self.stations.get(node)
