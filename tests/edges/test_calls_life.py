@@ -12,7 +12,8 @@ from typing import Any
 import cloudpickle
 import pytest
 from calls_rig import CallRig, Taken
-from runner_rig import a_long_sleep, eventually, output, packed, running_with
+from msgspec.structs import replace
+from runner_rig import a_long_sleep, eventually, is_alive, output, packed, running_with
 
 from cantle.errors import RemoteError
 from cantle.model.resources import Node
@@ -334,3 +335,47 @@ def test_a_worker_that_cannot_start_is_told_with_what_it_said(tmp_path: Path) ->
             assert "the worker process for its call could not start: exit code 1" in end.detail
             assert "No module named 'encodings'" in end.detail
         assert r.ended(2).outcome == "done"
+
+
+def test_workers_of_many_kinds_are_not_kept_for_ever(tmp_path: Path) -> None:
+    with CallRig(tmp_path) as r:
+        pids = []
+        for n in range(12):
+            r.launch(n, r.command(whoami, env={"KIND": str(n)}), cores="0")
+            r.ended(n)
+            pids.append(r.value(n)[0])
+        assert eventually(lambda: r.turn(0.01) is not None and sum(is_alive(pid) for pid in pids) <= 8)
+        assert is_alive(pids[-1])
+
+
+def test_a_process_that_a_call_forks_ends_by_a_signal_as_any_other(tmp_path: Path) -> None:
+    def fork() -> int:
+        pid = os.fork()
+        if pid == 0:
+            time.sleep(60)
+            os._exit(0)
+        time.sleep(0.05)
+        os.kill(pid, signal.SIGTERM)
+        return os.waitpid(pid, 0)[1]
+
+    with CallRig(tmp_path) as r:
+        assert r.call(0, fork).outcome == "done"
+        assert r.value(0) == signal.SIGTERM
+
+
+def test_another_study_s_calls_have_workers_of_their_own_which_end_with_it(tmp_path: Path) -> None:
+    def home() -> tuple[str, str, int]:
+        return os.environ["CANTLE_RUN"], os.environ["CANTLE_TASK"], os.getpid()
+
+    other = tmp_path / "other"
+    with CallRig(tmp_path) as r:
+        r.call(0, home)
+        r.engine.open_base(1, str(other), dict(os.environb), False, 5)  # type: ignore[attr-defined]
+        r.launch(7, replace(r.command(home), base=1), cores="0")
+        end = r.ended(7)
+        assert r.value(0)[:2] == (str(tmp_path), "0")
+        assert r.value(7)[:2] == (str(other), "2")
+        assert output(other, end.output) == (b"", b"")
+        r.engine.close_base(1)  # type: ignore[attr-defined]
+        assert eventually(lambda: r.turn(0.01) is not None and not is_alive(r.value(7)[2]))
+        assert is_alive(r.value(0)[2])

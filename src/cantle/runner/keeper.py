@@ -238,6 +238,8 @@ class Keeper:
             over = self._spawners.pop(message.number, None)
             if over is not None:
                 over.writers.close()
+            if self.crew is not None:
+                self.crew.base_over(message.number)
         elif type(message) is Hold:
             self.shares[message.partition] = message.name
             self._up.append(encode(Held(message.partition)))

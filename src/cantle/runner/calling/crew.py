@@ -43,7 +43,9 @@ _MOST_STILLBORN = 3
 """So many workers are begun before a call counts as one that cannot be started; then each costs one call."""
 _WATCH_S = 0.25
 _IDLE_S = 60.0
-"""So long a worker without calls is kept."""
+"""So long a worker without calls is kept,"""
+_LEAST_IDLE = 8
+"""so many of them, or twice the cores of the node if that is more."""
 _NOT_DONE_BEFORE = "it never began, because the call that it was to follow was not done"
 
 Kind: TypeAlias = "tuple[int, str, str, tuple[tuple[str, str | None], ...]]"
@@ -144,6 +146,7 @@ class Crew:
         self._files: dict[Key, str] = {}
         """Calls whose message lies in a file."""
         self._closing = False
+        self._most_idle = max(_LEAST_IDLE, 2 * len(setup.core_ids))
         self._stillborn: dict[Kind, int] = {}
         """How many workers of a kind died one after the other before they were ready."""
         self._fresh: dict[Key, Worker] = {}
@@ -241,6 +244,12 @@ class Crew:
             if not idle:
                 del self._idle[kind]
 
+    def base_over(self, number: int) -> None:
+        """No more calls of that base will come: its workers end."""
+        for kind in [kind for kind in self._idle if kind[0] == number]:
+            for _, worker in self._idle.pop(kind):
+                self._keeper.end(worker.attempt, "interrupted", "its study is over", self._setup.grace_s)
+
     def has(self, attempt: Attempt) -> bool:
         """Whether this is one of its workers."""
         return attempt.key in self._by_attempt
@@ -268,6 +277,7 @@ class Crew:
                 if self._stillborn[worker.kind] >= _MOST_STILLBORN:
                     self._tell_death(worker, worker.waiting.popleft(), place)
         if attempt.output.writer is not None:
+            attempt.output.writer.close()  # its base may be over, and nobody else would
             attempt.output.writer.owner.give(attempt.output.writer)
         if place is None:
             return
@@ -491,6 +501,14 @@ class Crew:
         del self._busy[place]
         self._idle.setdefault(worker.kind, []).append((time.monotonic(), worker))
         self._keeper.free(place)
+        if sum(map(len, self._idle.values())) > self._most_idle:
+            self._end_oldest()
+
+    def _end_oldest(self) -> None:
+        """End the worker that has idled longest: calls of too many kinds have been here."""
+        kind = min((kind for kind, idle in self._idle.items() if idle), key=lambda kind: self._idle[kind][0][0])
+        worker = self._idle[kind].pop(0)[1]
+        self._keeper.end(worker.attempt, "interrupted", "idle", self._setup.grace_s)
 
     def _never_began(self, worker: Worker, key: Key, outcome: Outcome, detail: str) -> None:
         place = worker.place

@@ -15,10 +15,11 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 from . import values, wire
 
+_pid = os.getpid()
 _RECENT = 128
 """So many results of its own a worker remembers, for calls that follow in line and take them."""
 _LONG_S = 0.001
@@ -46,8 +47,12 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _end(_number: int, _frame: object) -> NoReturn:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # one is enough: clean-up is not to be interrupted
+def _end(number: int, _frame: object) -> None:
+    if os.getpid() != _pid:  # forked by a call: that one has no clean-up of ours
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+        return
+    signal.signal(number, signal.SIG_IGN)  # one is enough: clean-up is not to be interrupted
     raise Ended
 
 
