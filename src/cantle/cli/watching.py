@@ -263,7 +263,7 @@ def _widest(run: Run, number: int) -> tuple[State, int]:
         found = pilot_of(run.layout)
         if found is not None:
             state = load(found[0]).state
-            task = state.studies[found[1]].first_task + number
+            task = state.studies[found[1]].tasks.number(number)
             if state.tasks[task].name == run.state.tasks[number].name:
                 return state, task
     return run.state, number

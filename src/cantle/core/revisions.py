@@ -21,11 +21,27 @@ if TYPE_CHECKING:
     from cantle.core.state import State
 
 
+def _steps_added(state: State, record: r.StepsAdded) -> None:
+    add_steps(state, record.steps, record.study)
+    state.version += 1
+
+
+def _study_closed(state: State, record: r.StudyClosed) -> None:
+    study = state.studies[record.study]
+    if study.grows:
+        study.grows = False
+        state.growing -= 1
+        state.version += 1
+
+
 def _study_over(state: State, record: r.StudyOver) -> None:
     study = state.studies[record.study]
     if not all(state.phases[task] in FINAL for task in study.tasks):
         raise CantleBug(f"study {study.added.name} is called over, but not all of its tasks are")
     study.over = True
+    if study.grows:
+        study.grows = False
+        state.growing -= 1
     state.promised -= max(0, study.added.tasks - study.known)
     blank: dict[int, Task] = {}
     for number in study.tasks:
@@ -124,6 +140,8 @@ def _cancel_asked(state: State, record: r.CancelAsked) -> None:
 
 
 RULES: dict[type, Callable[[State, Any], None]] = {
+    r.StepsAdded: _steps_added,
+    r.StudyClosed: _study_closed,
     r.StudyOver: _study_over,
     r.StudyChanged: _study_changed,
     r.Revived: _revived,

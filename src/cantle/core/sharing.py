@@ -236,13 +236,14 @@ def _next_wide(plan: Plan, study: int) -> list[int]:
     version = (state.studies[study].known, len(state.steps))
     known: tuple[object, list[int]] | None = plan.memory.get(("wide", study))
     if known is None or known[0] != version:
-        here = set(plan.queues)
+        queues = state.queues
+        broad = {n for n in plan.queues if queues[n].breadth and queues[n].shape.study == study}
         shapes = state.shape_of_step
-        wide = [
-            task
-            for task in reversed(state.studies[study].tasks)
-            if (shape := shapes[state.tasks[task].step]) in here and state.queues[shape].breadth
-        ]
+        wide = (
+            [task for task in reversed(state.studies[study].tasks) if shapes[state.tasks[task].step] in broad]
+            if broad
+            else []
+        )
         known = plan.memory["wide", study] = (version, wide)
     wide = known[1]
     while wide and state.phases[wide[-1]] in FINAL:

@@ -98,6 +98,8 @@ class State:
         """Queues by where their tasks run: "" for anywhere, a partition's name, or `ELEMENTS_OF` a study."""
 
         self.promised = 0
+        self.growing = 0
+        """How many studies may get more tasks at any time."""
         self.tasks: list[Task] = []
         self.phases: list[Phase] = []
         self.blockers: list[int] = []
@@ -137,7 +139,7 @@ class State:
     @property
     def finished(self) -> bool:
         """Nothing runs, and nothing more is to be started."""
-        if self.running or len(self.tasks) < self.promised:
+        if self.running or len(self.tasks) < self.promised or (self.growing and not self.stopping):
             return False
         if self.partitions.living and not self.stopping:
             return False
@@ -148,12 +150,12 @@ class State:
         """Tasks are left that are not over, or more of them are to come."""
         totals = self.totals
         left = totals[Phase.WAITING] + totals[Phase.READY] + totals[Phase.LAUNCHED] + totals[Phase.RUNNING]
-        return bool(left) or len(self.tasks) < self.promised
+        return bool(left) or len(self.tasks) < self.promised or bool(self.growing)
 
     @property
     def succeeded(self) -> bool:
         """Every task is done."""
-        return self.totals[Phase.DONE] == len(self.tasks) >= self.promised
+        return self.totals[Phase.DONE] == len(self.tasks) >= self.promised and not self.growing
 
     def phase(self, task: int) -> Phase:
         """Where the task stands."""

@@ -8,6 +8,7 @@ from cantle.core.observed import Observed
 from cantle.core.phases import Phase
 from cantle.core.queues import ReadyQueue, Shape
 from cantle.core.ranks import b_levels
+from cantle.core.spans import Spans
 from cantle.errors import CantleBug
 from cantle.model import records as r
 from cantle.model.study import Limits, Step
@@ -20,28 +21,28 @@ ELEMENTS_OF = "elements of study {}"
 
 
 class StudyState:
-    """One study of the run. Its tasks are the `known` ones from `first_task` on."""
+    """One study of the run. `tasks` and `step_numbers` are which of the run's are its own; `grows`: it may get more of them."""
 
     __slots__ = (
         "added",
         "digest",
         "failing",
-        "first_step",
-        "first_task",
+        "grows",
         "in_progress",
-        "known",
         "limits",
         "over",
         "slots",
+        "step_numbers",
+        "tasks",
     )
 
-    def __init__(self, added: r.StudyAdded, first_step: int) -> None:
+    def __init__(self, added: r.StudyAdded) -> None:
         self.added = added
-        self.first_step = first_step
+        self.tasks = Spans()
+        self.step_numbers = Spans()
+        self.grows = added.grows
         self.limits: Limits = added.limits
         self.digest = added.digest
-        self.first_task = 0
-        self.known = 0
         self.in_progress = 0
         self.failing = ""
         """With fail-fast, and once something failed: why nothing of it is begun any more."""
@@ -50,22 +51,29 @@ class StudyState:
         self.over = False
 
     @property
-    def tasks(self) -> range:
-        """The numbers of its tasks."""
-        return range(self.first_task, self.first_task + self.known)
+    def known(self) -> int:
+        """How many tasks it has so far."""
+        return self.tasks.known
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of its tasks are known."""
+        return not self.grows and self.tasks.known >= self.added.tasks
 
 
 def study_added(state: State, record: r.StudyAdded) -> None:
     """The rule of `StudyAdded`."""
     study = len(state.studies)
-    state.studies.append(StudyState(record, len(state.steps)))
+    state.studies.append(StudyState(record))
     state.promised += record.tasks
+    state.growing += record.grows
     add_steps(state, record.steps, study)
 
 
 def add_steps(state: State, steps: list[Step], study: int) -> None:
     """Number further steps of the study, and let their tasks queue with those of the same shape."""
     extra = state.studies[study].added.priority
+    state.studies[study].step_numbers.add(len(state.steps), len(steps))
     if study not in state.observed and any(step.widths for step in steps):
         state.observed[study] = Observed()
     for step in steps:
@@ -103,11 +111,11 @@ def tasks_added(state: State, record: r.TasksAdded) -> None:
         raise CantleBug(f"tasks were added from number {first}, but {len(state.tasks)} are known")
     tasks = record.tasks
     study = state.studies[record.study]
-    if not study.known:
-        study.first_task = first
-    elif first != study.first_task + study.known:
+    if study.known and first != study.tasks.stop and not study.grows:
         raise CantleBug(f"tasks of study {study.added.name} were added after those of another study")
-    study.known += len(tasks)
+    study.tasks.add(first, len(tasks))
+    if study.grows:
+        state.promised += len(tasks)
     state.tasks.extend(tasks)
     n = len(tasks)
     state.phases.extend([Phase.WAITING] * n)

@@ -134,12 +134,13 @@ class StatusFile:
 def _chunks(state: State, study: StudyState | None) -> Iterator[str]:
     """The file in pieces. As in Maestro's, no newline follows the last row."""
     yield HEADER
-    first = study.first_task if study is not None else 0
-    while first < (end := study.tasks.stop if study is not None else len(state.tasks)):
+    told = 0
+    while told < (end := len(study.tasks) if study is not None else len(state.tasks)):
         now = max(state.now, time())
-        last = min(first + ROWS_AT_ONCE, end)
-        yield "".join(["\n" + ",".join(map(_cell, cells(state, task, now))) for task in range(first, last)])
-        first = last
+        last = min(told + ROWS_AT_ONCE, end)
+        rows = range(told, last) if study is None else map(study.tasks.number, range(told, last))
+        yield "".join(["\n" + ",".join(map(_cell, cells(state, task, now))) for task in rows])
+        told = last
 
 
 def cells(state: State, task: int, now: float) -> tuple[str, ...]:

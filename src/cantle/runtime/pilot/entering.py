@@ -79,4 +79,4 @@ class Entry:
         for begin in range(entered.known, len(tasks), TASKS_AT_ONCE):
             some = tasks[begin : begin + TASKS_AT_ONCE]
             first = len(state.tasks)
-            yield TasksAdded(time(), first, moved(some, first - begin, entered.first_step), self.number)
+            yield TasksAdded(time(), first, moved(some, first - begin, entered.step_numbers.number(0)), self.number)

@@ -49,7 +49,7 @@ class House:
         """Give the study what it has of its own, so that its tasks can be launched."""
         number = entry.number
         study = self._state.studies[number]
-        first = study.first_task if study.known else len(self._state.tasks)
+        first = study.tasks.number(0) if study.known else len(self._state.tasks)
         status = self._keep_status(entry.layout.status, study)
         tenant = self.tenants[number] = Tenant(number, study, entry.layout, entry.lock, journal, status)
         tenant.count(self._state)

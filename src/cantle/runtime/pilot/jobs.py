@@ -21,8 +21,8 @@ def job_name(name: str, number: int) -> str:
 def totals_of(state: State, study: StudyState) -> list[int]:
     """How many of the study's tasks stand in each phase. Costs by its steps."""
     totals = [0] * len(Phase)
-    for row in state.counts[study.first_step : study.first_step + len(study.added.steps)]:
-        for phase, n in enumerate(row):
+    for step in study.step_numbers:
+        for phase, n in enumerate(state.counts[step]):
             totals[phase] += n
     return totals
 
@@ -32,7 +32,7 @@ def is_over(state: State, study: StudyState) -> bool:
     if study.over:
         return True
     totals = totals_of(state, study)
-    return study.known >= study.added.tasks and sum(totals[phase] for phase in FINAL) == study.known
+    return study.whole and sum(totals[phase] for phase in FINAL) == study.known
 
 
 def job_of(state: State, number: int) -> Job:
@@ -54,12 +54,14 @@ def job_of(state: State, number: int) -> Job:
 
 
 def _state(state: State, study: StudyState, totals: list[int]) -> str:
-    if study.known < study.added.tasks and not study.over:
+    if study.known < study.added.tasks and not (study.over or study.grows):
         return "entering"
     if any(totals[phase] for phase in UNSTARTED | ACTIVE):
         if state.stopping:
             return "stopping" if any(totals[phase] for phase in ACTIVE) else "stopped"
         return "running" if study.in_progress else "waiting"
+    if study.grows and not study.over:
+        return "open"
     if totals[Phase.DONE] >= study.added.tasks and totals[Phase.DONE] == study.known:
         return "done"
     return "canceled" if totals[Phase.CANCELED] and not study.failing else "failed"

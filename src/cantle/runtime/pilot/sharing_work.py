@@ -37,7 +37,7 @@ class SharedWork:
         work = self._work.get(study)
         if work is None:
             raise RequestError(f"study {study} is not here")
-        command = work.command(task - state.studies[study].first_task, attempt, restart, places, nodes)
+        command = work.command(state.studies[study].tasks.own_number(task), attempt, restart, places, nodes)
         return replace(command, base=base_of(study))
 
 

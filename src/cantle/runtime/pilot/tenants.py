@@ -79,7 +79,9 @@ class Tenant:
 
     def count(self, state: State) -> None:
         """Count anew what is left."""
-        self.left = self.study.added.tasks - sum(state.phases[task] in FINAL for task in self.study.tasks)
+        study = self.study
+        tasks = max(study.added.tasks, study.known)
+        self.left = tasks - sum(state.phases[task] in FINAL for task in study.tasks)
 
     def wishes(self, state: State, note: Callable[[str], None]) -> Iterator[Event]:
         """What was asked of the run in its directory, as the pilot understands it."""
@@ -100,7 +102,7 @@ class Tenant:
             if wish.tasks is None:
                 return replace(wish, study=self.number)
             if all(0 <= task < self.study.known for task in wish.tasks):
-                return replace(wish, tasks=[self.study.first_task + task for task in wish.tasks])
+                return replace(wish, tasks=[self.study.tasks.number(task) for task in wish.tasks])
         if isinstance(wish, PartitionAsked | PartitionResizeAsked | PartitionDrainAsked | PartitionCancelAsked):
             return replace(wish, study=self.number)
         return None

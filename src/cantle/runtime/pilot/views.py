@@ -12,23 +12,29 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
+from cantle.core.spans import Spans
 from cantle.model.records import (
     AnyRecord,
     CancelAsked,
     EndRun,
     Launch,
     LimitsChanged,
+    MoveResults,
     NodeLost,
     NodesAwaited,
     NodesJoined,
     Refuse,
+    ResultsForgotten,
+    ResultsMoved,
     Revived,
     RunResumed,
     RunStarted,
+    StepsAdded,
     Stop,
     StopAsked,
     StudyAdded,
     StudyChanged,
+    StudyClosed,
     StudyOver,
     TaskEnded,
     TaskHindered,
@@ -49,10 +55,10 @@ class Views:
         self._open: set[int] = set()
         self._shared: list[AnyRecord] = []
         """What concerned all studies so far: the beginning of each new view."""
-        self._first_tasks: list[int] = []
-        self._first_steps: list[int] = []
         self._steps = 0
-        self._tasks = 0
+        self._whose = _Whose()
+        self._spans: list[tuple[Spans, Spans]] = []
+        """By study, its tasks and its steps."""
         self._alive: dict[int, None] = {}
         self._nodes = 0
 
@@ -60,20 +66,26 @@ class Views:
         """Nothing more is written down for this study."""
         self._open.discard(study)
 
-    def first_task(self, study: int) -> int:
-        """The pilot's number of the study's first task."""
-        return self._first_tasks[study]
-
     def split(self, record: AnyRecord) -> Iterator[tuple[int, AnyRecord]]:
         """The studies whose view has the record, and how it reads there."""
         if isinstance(record, OfTask):
-            study = bisect_right(self._first_tasks, record.task) - 1
+            study = self._whose.study_of(record.task)
             if study in self._open:
-                yield study, self._renumbered(record, self._first_tasks[study])
+                yield study, self._renumbered(record, self._spans[study][0])
         elif isinstance(record, TasksAdded):
-            self._tasks += len(record.tasks)
+            self._whose.add(record.first, len(record.tasks), record.study)
+            tasks = self._spans[record.study][0]
+            tasks.add(record.first, len(record.tasks))
             if record.study in self._open:
                 yield record.study, self._tasks_of(record)
+        elif isinstance(record, StepsAdded):
+            self._spans[record.study][1].add(self._steps, len(record.steps))
+            self._steps += len(record.steps)
+            if record.study in self._open:
+                yield record.study, replace(record, study=0)
+        elif isinstance(record, StudyClosed):
+            if record.study in self._open:
+                yield record.study, replace(record, study=0)
         elif isinstance(record, StudyAdded):
             yield from self._begin(record)
         elif isinstance(record, StudyOver):
@@ -83,8 +95,8 @@ class Views:
         elif isinstance(record, LimitsChanged):
             if record.study in self._open:
                 yield record.study, replace(record, study=0)
-        elif isinstance(record, Revived):
-            yield from self._revived(record)
+        elif isinstance(record, Revived | MoveResults | ResultsMoved | ResultsForgotten):
+            yield from self._with_tasks(record)
         elif isinstance(record, RunStarted):
             self._run = record
         elif not isinstance(record, StudyChanged | TimePassed):
@@ -93,9 +105,10 @@ class Views:
                 yield study, _seen_from(study, record)
 
     def _begin(self, record: StudyAdded) -> Iterator[tuple[int, AnyRecord]]:
-        study = len(self._first_tasks)
-        self._first_tasks.append(self._tasks)
-        self._first_steps.append(self._steps)
+        study = len(self._spans)
+        tasks, steps = Spans(), Spans()
+        self._spans.append((tasks, steps))
+        steps.add(self._steps, len(record.steps))
         self._steps += len(record.steps)
         self._open.add(study)
         run = self._run or RunStarted(record.time, "pilot", "", "", 0)
@@ -105,17 +118,35 @@ class Views:
         yield study, record
 
     def _tasks_of(self, record: TasksAdded) -> TasksAdded:
-        task, step = self._first_tasks[record.study], self._first_steps[record.study]
-        if not (task or step):
-            return replace(record, study=0)
-        return TasksAdded(record.time, record.first - task, moved(record.tasks, -task, -step))
+        tasks, steps = self._spans[record.study]
+        first = tasks.own_number(record.first) if record.tasks else 0
+        if len(tasks.firsts) < 2 and len(steps.firsts) < 2:
+            task, step = record.first - first, steps.firsts[0] if steps.firsts else 0
+            if not (task or step):
+                return replace(record, study=0)
+            return TasksAdded(record.time, first, moved(record.tasks, -task, -step))
+        own, own_step = tasks.own_number, steps.own_number
+        return TasksAdded(
+            record.time,
+            first,
+            [
+                replace(
+                    task,
+                    step=own_step(task.step),
+                    parents=tuple([own(parent) for parent in task.parents]),
+                    after=tuple([own(parent) for parent in task.after]),
+                )
+                for task in record.tasks
+            ],
+        )
 
-    def _renumbered(self, record: OfTask, first: int) -> OfTask:
-        if not first:
-            return record
+    def _renumbered(self, record: OfTask, tasks: Spans) -> OfTask:
+        own = tasks.own_number(record.task)
         if isinstance(record, Launch) and record.behind is not None:
-            return replace(record, task=record.task - first, behind=record.behind - first)
-        return replace(record, task=record.task - first)
+            if own == record.task and len(tasks.firsts) == 1:
+                return record
+            return replace(record, task=own, behind=tasks.own_number(record.behind))
+        return record if own == record.task else replace(record, task=own)
 
     def _canceled(self, record: CancelAsked) -> Iterator[tuple[int, AnyRecord]]:
         if record.tasks is None:
@@ -125,16 +156,18 @@ class Views:
         for study, tasks in self._by_study(record.tasks).items():
             yield study, replace(record, tasks=tasks)
 
-    def _revived(self, record: Revived) -> Iterator[tuple[int, AnyRecord]]:
+    def _with_tasks(
+        self, record: Revived | MoveResults | ResultsMoved | ResultsForgotten
+    ) -> Iterator[tuple[int, AnyRecord]]:
         for study, tasks in self._by_study(record.tasks).items():
             yield study, replace(record, tasks=tasks)
 
     def _by_study(self, tasks: list[int]) -> dict[int, list[int]]:
         found: dict[int, list[int]] = {}
         for task in tasks:
-            study = bisect_right(self._first_tasks, task) - 1
+            study = self._whose.study_of(task)
             if study in self._open:
-                found.setdefault(study, []).append(task - self._first_tasks[study])
+                found.setdefault(study, []).append(self._spans[study][0].own_number(task))
         return found
 
     def _remember(self, record: AnyRecord) -> None:
@@ -156,6 +189,24 @@ class Views:
 
     def _forget_awaited(self) -> None:
         self._shared = [known for known in self._shared if not isinstance(known, NodesAwaited)]
+
+
+class _Whose:
+    """To which study does a task belong?"""
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []
+        self._studies: list[int] = []
+
+    def add(self, first: int, n: int, study: int) -> None:
+        """The next tasks are this study's."""
+        if n and not (self._studies and self._studies[-1] == study):
+            self._firsts.append(first)
+            self._studies.append(study)
+
+    def study_of(self, task: int) -> int:
+        """Its number."""
+        return self._studies[bisect_right(self._firsts, task) - 1]
 
 
 def _seen_from(study: int, record: AnyRecord) -> AnyRecord:
