@@ -330,7 +330,10 @@ def snapshot(state: State) -> dict[str, Any]:
         known["keeping"] = (list(state.keeping.results.items()), list(state.keeping.again.items()))
     known["queues"] = [(queue.shape, queue.ready(), list(queue.short_lines)) for queue in state.queues]
     known["lines"] = [(task, line.owner, list(line.waiting)) for task, line in state.lines.items()]
-    known["studies"] = [(s.added, list(s.step_numbers), list(s.tasks), s.grows, s.limits, s.in_progress, s.failing) for s in state.studies]
+    known["studies"] = [
+        (s.added, list(s.step_numbers), list(s.tasks), s.grows, s.limits, s.in_progress, s.failing)
+        for s in state.studies
+    ]
     known["homes"] = {home: list(queues) for home, queues in state.homes.items()}
     known["partitions"] = [
         [_copied(getattr(partition, name)) for name in partition.__slots__ if name != "room"] + [_room(partition.room)]
