@@ -79,7 +79,7 @@ def test_o07_survivors_are_not_kept_for_ever() -> None:
     there = [Node("n0", 4, kind="cpu"), Node("n1", 1)]
     jobs = [job("gang", cores=4, nodes=2), job("long"), job("then", "long")]
     found = elastic(jobs, [Kind("cpu", 4)], 1000.0, there=there, provider=provider)
-    assert found.removals == [151.0] and "2 nodes" in found.refusals[0]
+    assert found.removals == [150.0] and "2 nodes" in found.refusals[0]
 
 
 def test_o08_for_a_gang_that_lost_a_node_only_that_one_is_asked_for() -> None:

@@ -21,8 +21,10 @@ from cantle.core.scaling.idle import unused
 from cantle.core.state import State
 from cantle.model.resources import Needs, Node, indexes
 
-MOST_STEPS = 2000
+MOST_STEPS = 1000
 """So many beginnings and ends a walk looks at."""
+NAMED = 64
+"""Of each queue so many tasks are taken one by one; those behind them are taken to be like them on average."""
 MOST_TRIES = 16
 """On so many nodes with room it is tried to place a task that has become ready."""
 
@@ -95,6 +97,7 @@ class Ahead:
         self._in_progress = [study.in_progress for study in state.studies]
         self._count: dict[int, int] = {}
         self._known: dict[int, deque[int]] = {}
+        self._usual: dict[int, float] = {}
         self._roomy: dict[int, None] = {}
         self._begun: dict[int, int] = {}
         self._events: list[tuple[float, int, int, int, int]] = []
@@ -127,7 +130,9 @@ class Ahead:
         for number, queue in enumerate(state.queues):
             if queue.heap and queue.head() is not None and not (queue.shape.partition or state.is_sliced(queue.shape)):
                 self._count[number] = min(len(queue.heap), state.totals[Phase.READY])
-                self._known[number] = deque(queue.first(min(len(queue.heap), MOST_STEPS)))
+                known = queue.first(min(len(queue.heap), NAMED))
+                self._known[number] = deque(known)
+                self._usual[number] = sum(expected_s(state, task) for task in known) / len(known) if known else inf
         self._order = sorted(self._count, key=lambda number: state.queues[number].key())
         for task, launch in state.running.items():
             if state.stands_in_line(task):
@@ -251,7 +256,7 @@ class Ahead:
         self._in_progress[study] += 1
         known = self._known[number]
         task = known.popleft() if known else -1
-        seconds = expected_s(state, task) if task >= 0 else queue.mean_s if queue.done else inf
+        seconds = expected_s(state, task) if task >= 0 else self._usual.get(number, inf)
         if index >= 0 and self._unused >> index & 1:
             self.used |= 1 << index
         if now + seconds <= self.until:

@@ -71,6 +71,16 @@ def demand(state: State, stays_s: float = 0.0) -> Demand:
     return Demand(found.missing, ahead.used, ahead.again_at)
 
 
+def able_kinds(state: State, needs: Needs, walltime_s: float = 0.0) -> list[Kind]:
+    """The kinds that tasks with these needs would ask for: what needs no GPU none with GPUs, where others can hold it."""
+    ledger = state.scaling
+    if ledger is None:
+        return []
+    serve = [kind for kind in ledger.kinds.values() if ledger.can_add(kind) or ledger.usable(state, kind.name)]
+    able = [kind for kind in serve if can_hold(state, kind, needs, walltime_s)]
+    return able if needs.gpus else [kind for kind in able if not kind.gpus] or able
+
+
 class _Fitting:
     """Puts what waits on what is free, and on nodes of the kinds that can be had."""
 
@@ -121,8 +131,7 @@ class _Fitting:
         return _Item(needs, needs.nodes, count, sample[0], seconds / len(sample), state.step_of(sample[0]).walltime_s)
 
     def _serve(self, item: _Item, counts: dict[str, int]) -> None:
-        able = [kind for kind in self.kinds if can_hold(self.state, kind, item.needs, item.walltime_s)]
-        able = self._without_waste(item, able)
+        able = [kind for kind in able_kinds(self.state, item.needs, item.walltime_s) if kind in self.kinds]
         if not able:
             return
         able.sort(key=lambda kind: self._price(kind, item))
@@ -136,13 +145,6 @@ class _Fitting:
                 item.count = self._serve_single(item, count, kind)
             if item.count <= 0:
                 return
-
-    def _without_waste(self, item: _Item, able: list[Kind]) -> list[Kind]:
-        """What needs no GPU waits for a node without, where there is, or can be, one that holds it."""
-        if item.needs.gpus:
-            return able
-        plain = [kind for kind in self.ledger.kinds.values() if not kind.gpus and kind in able]
-        return plain or able
 
     def _price(self, kind: Kind, item: _Item) -> tuple[float, int]:
         """What a task costs there, against the other kinds: of a node as many of them as would be put on it."""

@@ -27,7 +27,9 @@ from cantle.model.records import Decision, ReleaseNode, RequestNodes, ResumeNode
 from cantle.model.resources import indexes
 
 LOOK_S = 1.0
-"""Two looks are so far apart at least, unless there is something new to do, or nodes have come or gone."""
+"""Two looks are so far apart at least, unless there is something new to do, or nodes have come or gone,"""
+LOOK_SHARE = 0.05
+"""and at least so large a share of the time in which nodes come, where that is longer."""
 
 
 class Frame:
@@ -110,7 +112,8 @@ class Frame:
             yield from self._towards(look, kind, self._wants[kind.name])
         self._again = min(plan.memory[WAKES_AT], look.wakes_at)
         plan.memory[WAKES_AT] = min(self._again, others_wake_at)
-        self._next_look = state.now + LOOK_S
+        soonest = min((ledger.starts_in_s(kind.name) for kind in ledger.kinds.values()), default=0.0)
+        self._next_look = state.now + max(LOOK_S, LOOK_SHARE * soonest)
         self._pressing = _pressing(state, ledger)
         self._stirred = _stirred(state)
 
@@ -139,7 +142,7 @@ class Frame:
                 surplus -= before - request.coming
         spare = indexes(look.spare & ledger.usable(state, kind.name)) if surplus > 0 else []
         tail = not look.unstarted and not look.open_ended
-        soon = look.demand.soon if spare and look.unstarted else 0
+        soon = look.soon(look.spare) if spare else 0
         for index in sorted(spare, key=lambda index: (ledger.idle_since(state, index), index)):
             if surplus <= 0:
                 return

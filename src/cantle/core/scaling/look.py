@@ -14,7 +14,7 @@ import msgspec
 
 from cantle.core.phases import Phase
 from cantle.core.plan import Plan
-from cantle.core.scaling.demand import Demand, Missing, demand
+from cantle.core.scaling.demand import Demand, Missing, able_kinds, demand
 from cantle.core.scaling.idle import earmarked, needed_alone_on, unused
 from cantle.core.scaling.ledger import Ledger
 from cantle.core.scaling.settings import Scaling
@@ -68,6 +68,14 @@ class Look:
         return self.ledger.usable(self.state, kind).bit_count() + self.ledger.coming(kind)
 
     @cached_property
+    def _may_ask(self) -> bool:
+        """Whether more nodes of any kind may be there at all, and something is left for which they could be."""
+        if not self.unstarted:
+            return False
+        asked = [kind for kind in self.kinds if self.ledger.headroom(kind) > 0]
+        return any(kind in asked for queue in self.state.queues for kind in able_kinds(self.state, queue.shape.needs))
+
+    @cached_property
     def demand(self) -> Demand:
         """What is missing."""
         found = demand(self.state, self.settings.stays_s)
@@ -77,12 +85,16 @@ class Look:
     def used(self, kind: str) -> int:
         """How many nodes of the kind have work, or will soon, or somebody waits for them; those on their way included."""
         spare = self.spare & self.ledger.usable(self.state, kind)
-        if spare and self.unstarted:
-            spare &= ~self.demand.soon
-        return self.have(kind) - spare.bit_count()
+        return self.have(kind) - (spare & ~self.soon(spare)).bit_count()
+
+    def soon(self, spare: int) -> int:
+        """Of these nodes, as bits, those that will be used before others could come in their stead."""
+        return spare & self.demand.soon if spare and self.unstarted else 0
 
     def missing(self, kind: str) -> Missing:
-        """How many nodes of the kind are missing, and for what."""
+        """How many nodes of the kind are missing, and for what; none where no more may be asked for."""
+        if not self._may_ask:
+            return Missing(kind)
         return self.demand.missing.get(kind, Missing(kind))
 
     @cached_property
