@@ -41,6 +41,8 @@ class Writer:
 
     def end(self, failed: bool) -> tuple[str, str]:
         """Where the attempt's bytes lie (as in `Ended.output`), and the last lines of stderr if it failed."""
+        if self._out < 0:
+            self._open()
         out_at, err_at = self._out_at, self._err_at
         out_end = self._out_at = os.lseek(self._out, 0, os.SEEK_END)
         err_end = self._err_at = os.lseek(self._err, 0, os.SEEK_END)

@@ -277,7 +277,7 @@ class Crew:
                 if self._stillborn[worker.kind] >= _MOST_STILLBORN:
                     self._tell_death(worker, worker.waiting.popleft(), place)
         if attempt.output.writer is not None:
-            attempt.output.writer.close()  # its base may be over, and nobody else would
+            attempt.output.writer.close()
             attempt.output.writer.owner.give(attempt.output.writer)
         if place is None:
             return
@@ -606,6 +606,8 @@ class Crew:
             raise
         os.set_inheritable(theirs.fileno(), False)
         os.set_inheritable(poke, False)
+        if output.writer is not None:
+            output.writer.close()  # the worker has it open: wide nodes have many workers, and a bound on open files
         attempt = Attempt(key, pid, output, 0.0, 0, ("worker", str(self._serial)))
         attempt.passed_on = True
         self._family.add(attempt)
@@ -620,7 +622,12 @@ class Crew:
         attempt = worker.attempt
         status = attempt.status or 0
         writer = attempt.output.writer
-        output, tail = writer.end(True) if writer is not None else ("", "")
+        output, tail = "", ""
+        try:
+            if writer is not None:
+                output, tail = writer.end(True)
+        except OSError:  # somebody has removed its files
+            pass
         self.store.forget(start.key)
         self._drop_file(start.key)
         outcome: Outcome = attempt.outcome or "failed"  # type: ignore[assignment]
