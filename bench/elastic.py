@@ -195,8 +195,10 @@ def workloads(names: list[str], off: float) -> list[Workload]:
 def main() -> None:
     asked = arguments(__doc__)
     names = QUICK if asked.quick else INSTANCES
-    worth = Worth()
-    for off in (OFF, 0.0):
+    import os
+    worth = Worth(float(os.environ.get('W','8')), least_gain=float(os.environ.get('G','0.02')))
+    names = sorted(p.name.removesuffix('.json.gz') for p in (WORKLOADS / 'wfinstances').glob('*.json.gz') if 'synthetic' not in p.name) if os.environ.get('ALL') else names
+    for off in ((OFF,) if os.environ.get('ONE') else (OFF, 0.0)):
         rows = []
         ratios: dict[str, list[float]] = {"paid": [], "held": [], "makespan": [], "spaid": [], "sheld": [], "fast": []}
         for work in workloads(names, off):

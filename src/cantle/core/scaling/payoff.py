@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 class Worth(msgspec.Struct, frozen=True):
-    """What pays. A second sooner is worth `worth` node-seconds of cost 1. `starting_costs`: a node is paid for while it starts.
+    """What pays. To be over one percent sooner is worth `worth` percent more cost. `starting_costs`: a node is paid for while it starts.
 
     A change must save `least_gain` of what is left to pay, so that what is nearly the same changes nothing.
     """
 
-    worth: float = 8.0
+    worth: float = 2.0
     starting_costs: bool = True
     least_gain: float = 0.02
 
@@ -53,6 +53,9 @@ class Payoff:
         self._seen: object = None
         self._looked_at = -inf
         self._next = inf
+        self._since = 0.0
+        self._spent = 0.0
+        self._rate = 0.0
         self.looks = 0
         self.steps = 0
         """How many looks there were, and how many steps their plays took together."""
@@ -66,16 +69,28 @@ class Payoff:
         key = self._key(state, ledger)
         due = self._next if key == self._seen else max(self._looked_at + SOONEST_S, state.now if self._is_new(key) else 0)
         if state.now >= due:
-            look = Look(state, ledger, self._overview, self.worth)
+            self._account(state)
+            look = Look(state, ledger, self._overview, self.worth, self._since, self._spent)
             found = look.best()
             self.looks += 1
             self.steps += look.steps
-            yield from look.decisions(found)
+            yield from list(look.decisions(found))  # each changes what the next would be made from
+            self._rate = sum(kind.cost * (ledger.there(kind.name) + ledger.coming(kind.name)) for kind in look.kinds)
             self._seen = self._key(state, ledger)
             self._looked_at = state.now
             self._next = max(look.next_at(found), state.now + SOONEST_S)
             due = self._next
         plan.memory[WAKES_AT] = min(plan.memory.get(WAKES_AT, inf), due)
+
+    def _account(self, state: State) -> None:
+        """What the nodes have cost since there was something to do."""
+        if self._looked_at > -inf:
+            self._spent += self._rate * (state.now - self._looked_at)
+        if self._idle:
+            self._since, self._spent = state.now, 0.0
+        self._idle = not state.unfinished
+
+    _idle = True
 
     def _is_new(self, key: tuple[object, ...]) -> bool:
         return self._seen is None or key[0] != self._seen[0]  # type: ignore[index]
@@ -105,8 +120,9 @@ class Choice(msgspec.Struct):
 class Look:
     """One look: the picture of the state, and the choices that were played."""
 
-    def __init__(self, state: State, ledger: Ledger, overview: Overview, worth: Worth) -> None:
+    def __init__(self, state: State, ledger: Ledger, overview: Overview, worth: Worth, since: float, spent: float) -> None:
         self.state = state
+        self.since, self.spent = since, spent
         self.ledger = ledger
         self.worth = worth
         self.remaining: Remaining = overview.remaining(state)
@@ -181,16 +197,20 @@ class Look:
         """The best choice, or the one that stands when nothing is better by enough."""
         start = self._possible(self.now_wanted)
         standing = found = self._play(start)
+        found = self._search(found)
+        if found is not standing and not standing.outlook.undone:
+            gain = standing.price - found.price
+            if gain < self.worth.least_gain * standing.price:
+                return standing
+        return found
+
+    def _search(self, found: Choice) -> Choice:
         for _ in range(2):
             before = found
             for kind in self.kinds:
                 found = self._along(found, kind)
             if found is before or len(self.kinds) == 1:
                 break
-        if found is not standing and not standing.outlook.undone:
-            gain = standing.price - found.price
-            if gain < self.worth.least_gain * standing.price:
-                return standing
         return found
 
     def _possible(self, wanted: dict[str, int]) -> dict[str, int]:
@@ -276,7 +296,7 @@ class Look:
         play = Play(self.remaining, self.groups, members, self.order, place_of)
         outlook = play.run()
         self.steps += play.steps
-        price = self.worth.worth * (outlook.end - now) + outlook.cost
+        price = (self.spent + outlook.cost + 1e-9) * max(outlook.end - self.since, 1e-9) ** self.worth.worth
         choice = self._played[key] = Choice(wanted, members, outlook, price)
         return choice
 

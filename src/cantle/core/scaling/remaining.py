@@ -1,8 +1,8 @@
 """What is left to do, in a form that can be played through many times?
 
-Tasks of the same step that stand equally far from the beginning are taken together, consecutive ones, into *bulks*: so many
-tasks of the mean duration. Where few tasks are left a bulk is one task; where many are, a play costs by bulks and not by tasks.
-Bulks are made once and then only counted anew, until their number has halved.
+Where many tasks of a step stand equally far from the beginning, consecutive ones are taken together into *bulks*: so many tasks
+of the mean duration. Elsewhere a bulk is one task. So a play costs by bulks and not by tasks, and what is narrow is still seen
+exactly. Bulks are made once and then only counted anew, until they have become too coarse for what is left.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from cantle.core.queues import ReadyQueue
 from cantle.core.state import State
 from cantle.model.resources import Needs
 
-BULKS = 600
-"""So many bulks there are about, at most twice as many."""
+BULKS = 800
+"""So many bulks there are at most, but for steps and levels that are one task wide."""
 SHORTEST_GUESS_S = 10.0
 """A task of which nobody knows anything is expected to take so long, or as long as another one has been running."""
 
@@ -22,8 +22,8 @@ SHORTEST_GUESS_S = 10.0
 class Bulks:
     """How tasks that are not over are taken together. Made from a state; `fits` tells whether it still serves."""
 
-    def __init__(self, state: State, size: int, levels: list[int]) -> None:
-        self.size = size
+    def __init__(self, state: State, levels: list[int]) -> None:
+        self.made_of = _left(state)
         self.known = len(state.tasks)
         self.members: list[list[int]] = []
         self.queue: list[int] = []
@@ -36,26 +36,34 @@ class Bulks:
         """By task: its bulk."""
         self.living: list[int] = []
         """Bulks of which not all tasks are over."""
+        self.exact = True
+        """Each bulk is one task."""
         self._split(state, levels)
         self._join(state)
 
-    def fits(self, state: State, size: int) -> bool:
+    def fits(self, state: State) -> bool:
         """Whether all tasks that are not over are in bulks, which are not too coarse by now."""
-        return self.known == len(state.tasks) and size > self.size // 2
+        return self.known == len(state.tasks) and (self.exact or _left(state) > self.made_of // 2)
 
     def _split(self, state: State, levels: list[int]) -> None:
         tasks, phases, of, members = state.tasks, state.phases, self.of, self.members
-        open_: dict[tuple[int, int], int] = {}
+        alike: dict[tuple[int, int], list[int]] = {}
         for task, row in enumerate(tasks):
             if phases[task] in FINAL:
                 continue
             key = (row.step, levels[task])
-            bulk = open_.get(key, -1)
-            if bulk < 0 or len(members[bulk]) >= self.size:
-                bulk = open_[key] = len(members)
-                members.append([])
-            members[bulk].append(task)
-            of[task] = bulk
+            if key in alike:
+                alike[key].append(task)
+            else:
+                alike[key] = [task]
+        most = _most_each([len(found) for found in alike.values()])
+        self.exact = all(len(found) <= most for found in alike.values())
+        for found in alike.values():
+            size = -(-len(found) // most)
+            for first in range(0, len(found), size):
+                for task in found[first : first + size]:
+                    of[task] = len(members)
+                members.append(found[first : first + size])
         for found in members:
             told = [tasks[task].estimate_s for task in found if tasks[task].estimate_s > 0]
             self.told_s.append(sum(told) / len(told) if told else 0.0)
@@ -183,30 +191,37 @@ class Overview:
 
     def remaining(self, state: State) -> Remaining:
         """What is left now. Costs by tasks that are not over; their bulks are made anew when they have become too coarse."""
-        size = _size(state)
         bulks = self._bulks
-        if bulks is None or not bulks.fits(state, size):
-            bulks = self._made(state, size)
+        if bulks is None or not bulks.fits(state):
+            bulks = self._made(state)
         found = Remaining(state, bulks)
         if found.tasks != sum(state.totals[phase] for phase in UNSTARTED):
-            found = Remaining(state, self._made(state, size))  # some that were over have a new chance
+            found = Remaining(state, self._made(state))  # some that were over have a new chance
         return found
 
-    def _made(self, state: State, size: int) -> Bulks:
+    def _made(self, state: State) -> Bulks:
         levels = self._levels
         for number in range(len(levels), len(state.tasks)):
             task = state.tasks[number]
             levels.append(1 + max((levels[parent] for parent in (*task.parents, *task.after)), default=-1))
-        self._bulks = Bulks(state, size, levels)
+        self._bulks = Bulks(state, levels)
         return self._bulks
 
 
-def _size(state: State) -> int:
-    unstarted = sum(state.totals[phase] for phase in UNSTARTED)
-    size = 1
-    while size * BULKS * 2 < unstarted:
-        size *= 2
-    return size
+def _left(state: State) -> int:
+    totals = state.totals
+    return totals[Phase.WAITING] + totals[Phase.READY] + totals[Phase.LAUNCHED] + totals[Phase.RUNNING]
+
+
+def _most_each(widths: list[int]) -> int:
+    """Into how many bulks each of these is cut at most, so that there are no more than `BULKS` in all."""
+    left, most = BULKS, BULKS
+    for done, width in enumerate(sorted(widths)):
+        most = max(1, left // (len(widths) - done))
+        if width > most:
+            break
+        left -= width
+    return most if any(width > most for width in widths) else max(widths, default=1)
 
 
 class _Expected:
