@@ -1,11 +1,16 @@
 """What does it save to know the workflow when nodes are added and removed? Simulated, against three scalers of others.
 
-Recorded executions and the mixed workload (`mixed.py`) run on nodes that are asked for and given back; they come 30, 120 or
-600 s after they were asked for. The same kind of node, the same bounds, packer and durations for everybody; those differ from
-the estimates by 30 % (log-normally, the same for everybody). The others are written anew from what their documentation says
-(`peer_scalers.py`), with its defaults. A node is paid for from the request on until it is given back.
+All 20 recorded executions and the mixed workload (`mixed.py`) run on nodes that are asked for and given back, and that come 30,
+120 or 600 s after they were asked for: the recorded ones on up to 16 nodes of 8 cores, the mixed one on up to 8 of one core.
+The same kinds, bounds, delays, packer and estimates for everybody; durations differ from the estimates by 30 % (log-normally,
+the same for everybody). The others are written anew from their documentation, with its defaults (`peer_scalers.py`). A node is
+paid for from the request until it is given back, or is not wanted any more. `--quick`: three executions; `--exact`: the
+estimates are right; `--plots DIR`: pictures and the table for the documentation.
 
-Keys: node_seconds, makespan: geometric means over (workload, delay) of ours to the best peer's.
+Keys: node_seconds, makespan: geometric means over (workload, delay) of ours to that one of the three that is best there: the
+fastest, and of those within one percent of it the cheapest. least_node_seconds, least_makespan: each to the least of the three,
+whoever has it. dask_, parsl_, hyperqueue_node_seconds and _makespan: to one of them in all cases. held_node_seconds: like
+node_seconds, but a node is paid for from when it is there.
 """
 
 from __future__ import annotations
@@ -13,7 +18,7 @@ from __future__ import annotations
 import math
 import random
 import sys
-import time
+from argparse import ArgumentParser
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,7 +28,9 @@ from mixed import phases
 from peer_scalers import PEERS
 
 from cantle.core.decide import Decider
-from cantle.core.scaling.payoff import Payoff, Worth
+from cantle.core.scaling.naming import scaler_of
+from cantle.core.scaling.seam import Scaler
+from cantle.core.scaling.settings import Scaling
 from cantle.core.state import State
 from cantle.model.kinds import Kind
 from cantle.model.records import (
@@ -45,22 +52,6 @@ from cantle.runtime.simulated import Fate, SimulatedWorld
 
 DELAYS_S = (30.0, 120.0, 600.0)
 OFF = 0.3
-INSTANCES = [  # of each application one, where there are several the largest; of the generated ones none
-    "1000genome-chameleon-22ch-250k-001",
-    "atacseq-dirt02-001",
-    "blast-chameleon-large-001",
-    "bwa-chameleon-large-001",
-    "cycles-chameleon-5l-2c-9p-001",
-    "epigenomics-chameleon-ilmn-6seq-50k-001",
-    "helloworld-forkjoin-10-chameleon",
-    "montage-chameleon-dss-15d-001",
-    "rnaseq-dirt02-001",
-    "sarek-dirt02-001",
-    "seismology-chameleon-1000p-001",
-    "soykb-chameleon-50fastq-20ch-001",
-    "srasearch-chameleon-50a-001",
-    "viralrecon-dirt02-001",
-]
 QUICK = ["blast-chameleon-large-001", "epigenomics-chameleon-ilmn-6seq-50k-001", "viralrecon-dirt02-001"]
 
 
@@ -94,7 +85,8 @@ class Books:
         """By node: since when it is paid for, since when it is there."""
         self.paid = self.held = 0.0
         self.nodes = self.most = self.requested = 0
-        self.decided: list[AnyRecord] = []
+        self.changes: list[tuple[float, int]] = []
+        """When nodes came and went, and how many were there then."""
 
     def write(self, record: AnyRecord) -> None:
         """Take the record in."""
@@ -112,8 +104,10 @@ class Books:
                 self.there[self.nodes] = (time, record.time)
                 self.nodes += 1
             self.most = max(self.most, len(self.there))
+            self.changes.append((record.time, len(self.there)))
         elif type(record) is NodeLost and record.node in self.there:
             self._gone(record.node, record.time)
+            self.changes.append((record.time, len(self.there)))
 
     def flush(self) -> None:
         """Nothing to do."""
@@ -122,6 +116,7 @@ class Books:
         """The run is over, and all nodes go."""
         for node in list(self.there):
             self._gone(node, end)
+        self.changes.append((end, 0))
         self.paid += sum(left * (end - time) for time, left in self.asked)
 
     def _gone(self, node: int, time: float) -> None:
@@ -137,8 +132,8 @@ def recorded(name: str, off: float) -> Workload:
     return Workload(name, study.steps, study.tasks, perturbed(study.tasks, off), kind)
 
 
-def mixed(name: str, scale: float, off: float) -> Workload:
-    """The mixed workload on nodes of one core, eight of them; its durations multiplied."""
+def mixed(off: float) -> Workload:
+    """The mixed workload on nodes of one core, eight of them."""
     steps: list[Step] = []
     step_of: dict[tuple[int, int], int] = {}
     tasks: list[Task] = []
@@ -150,9 +145,9 @@ def mixed(name: str, scale: float, off: float) -> Workload:
             if step == len(steps):
                 steps.append(Step(f"p{number}-{nodes}", Needs(nodes=nodes)))
             here.append(len(tasks))
-            tasks.append(Task(f"t{len(tasks)}", step, above, seconds * scale))
+            tasks.append(Task(f"t{len(tasks)}", step, above, seconds))
         above = tuple(here)
-    return Workload(name, steps, tasks, perturbed(tasks, off), Kind("cpu", 1, most=8))
+    return Workload("mixed", steps, tasks, perturbed(tasks, off), Kind("cpu", 1, most=8))
 
 
 def perturbed(tasks: list[Task], off: float) -> list[float]:
@@ -161,8 +156,8 @@ def perturbed(tasks: list[Task], off: float) -> list[float]:
     return [task.estimate_s * (chance.lognormvariate(0.0, off) if off else 1.0) for task in tasks]
 
 
-def played(work: Workload, delay_s: float, scaler: Callable[[Kind], object]) -> tuple[Told, object]:
-    """Run it; and the scaler, to ask it what it did."""
+def played(work: Workload, delay_s: float, scaler: Callable[[Kind], Scaler], books: Books | None = None) -> Told:
+    """Run it, and tell how it went."""
     kind = msgspec.structs.replace(work.kind, starts_in_s=delay_s)
     state = State()
     world = SimulatedWorld(state, [], lambda task, _: Fate(work.seconds[task]))
@@ -170,16 +165,17 @@ def played(work: Workload, delay_s: float, scaler: Callable[[Kind], object]) -> 
     state.apply(StudyAdded(0.0, work.name, work.steps))
     state.apply(TasksAdded(0.0, 0, work.tasks))
     decider = Decider(lines=False)
-    decider.scaler = made = scaler(kind)
-    books = Books()
+    decider.scaler = scaler(kind)
+    books = books or Books()
     run(state, world, books, decider)
     assert state.succeeded
     end = max(state.ended_at)
     books.close(end)
-    return Told(end, books.paid, books.held, books.requested, books.most), made
+    return Told(end, books.paid, books.held, books.requested, books.most)
 
 
 def geomean(values: list[float]) -> float:
+    """Their geometric mean."""
     return math.exp(sum(map(math.log, values)) / len(values))
 
 
@@ -187,43 +183,91 @@ def workloads(names: list[str], off: float) -> list[Workload]:
     """All of them."""
     return [
         *(recorded(name, off) for name in names),
-        mixed("mixed", 1.0, off),
-        mixed("mixed, minutes for seconds", 60.0, off),
+        mixed(off),
     ]
 
 
+def best_of(peers: dict[str, Told]) -> Told:
+    """The fastest; of those within one percent of it the cheapest."""
+    fastest = min(told.makespan for told in peers.values())
+    return min((told for told in peers.values() if told.makespan <= 1.01 * fastest), key=lambda told: told.paid)
+
+
+class Case(msgspec.Struct):
+    """One workload with one delay: how it went with ours, and with each of the others."""
+
+    work: Workload
+    delay_s: float
+    ours: Told
+    peers: dict[str, Told]
+
+    def row(self) -> list[object]:
+        """For the table."""
+        best = best_of(self.peers)
+        told = [f"{t.makespan:,.0f} s, {t.paid:,.0f}" for t in (self.ours, *self.peers.values())]
+        return [
+            self.work.name,
+            int(self.delay_s),
+            *told,
+            self.ours.makespan / best.makespan,
+            self.ours.paid / best.paid,
+        ]
+
+
+HEAD = ["workload", "delay s", "ours", *PEERS, "makespan", "node-seconds"]
+
+
+def figures_of(cases: list[Case]) -> dict[str, float]:
+    """The keys."""
+    best = [best_of(case.peers) for case in cases]
+    ours = [case.ours for case in cases]
+    least = [min(told.paid for told in case.peers.values()) for case in cases]
+    soonest = [min(told.makespan for told in case.peers.values()) for case in cases]
+    found = {
+        "node_seconds": geomean([o.paid / b.paid for o, b in zip(ours, best, strict=True)]),
+        "makespan": geomean([o.makespan / b.makespan for o, b in zip(ours, best, strict=True)]),
+        "held_node_seconds": geomean([o.held / b.held for o, b in zip(ours, best, strict=True)]),
+        "least_node_seconds": geomean([o.paid / b for o, b in zip(ours, least, strict=True)]),
+        "least_makespan": geomean([o.makespan / b for o, b in zip(ours, soonest, strict=True)]),
+    }
+    for name in PEERS:
+        found[f"{name.lower()}_node_seconds"] = geomean([case.ours.paid / case.peers[name].paid for case in cases])
+        found[f"{name.lower()}_makespan"] = geomean([case.ours.makespan / case.peers[name].makespan for case in cases])
+    return found
+
+
+def names_of(quick: bool) -> list[str]:
+    """The recorded executions; what is generated is left out."""
+    found = sorted(path.name.removesuffix(".json.gz") for path in (WORKLOADS / "wfinstances").glob("*.json.gz"))
+    return QUICK if quick else [name for name in found if not name.startswith("synthetic")]
+
+
 def main() -> None:
-    asked = arguments(__doc__)
-    names = QUICK if asked.quick else INSTANCES
-    import os
-    worth = Worth(float(os.environ.get('W','8')), least_gain=float(os.environ.get('G','0.02')))
-    names = sorted(p.name.removesuffix('.json.gz') for p in (WORKLOADS / 'wfinstances').glob('*.json.gz') if 'synthetic' not in p.name) if os.environ.get('ALL') else names
-    for off in ((OFF,) if os.environ.get('ONE') else (OFF, 0.0)):
-        rows = []
-        ratios: dict[str, list[float]] = {"paid": [], "held": [], "makespan": [], "spaid": [], "sheld": [], "fast": []}
-        for work in workloads(names, off):
-            for delay in DELAYS_S:
-                t0 = time.process_time()
-                ours, made = played(work, delay, lambda kind: Payoff(worth))
-                took = time.process_time() - t0
-                t0 = time.process_time()
-                peers = {name: played(work, delay, peer)[0] for name, peer in PEERS.items()}
-                ptook = time.process_time() - t0
-                least = min(told.makespan for told in peers.values())
-                spaid = min(told.paid for told in peers.values())
-                sheld = min(told.held for told in peers.values())
-                best = min(peers.values(), key=lambda told: told.makespan * told.paid)
-                fast = min(peers.values(), key=lambda told: told.makespan)
-                ratios["makespan"].append(ours.makespan / least)
-                ratios["spaid"].append(ours.paid / spaid)
-                ratios["sheld"].append(ours.held / sheld)
-                ratios["fast"].append(ours.paid / fast.paid)
-                ratios["paid"].append(ours.paid / best.paid)
-                ratios["held"].append(ours.held / fast.held)
-                rows.append([work.name[:24], int(delay)] + [f"{t.makespan:.0f}/{t.paid:.0f}/{t.held:.0f}/{t.asked}" for t in (ours, *peers.values())] + [ours.makespan/least, ours.paid / spaid, ours.paid/fast.paid, made.looks, int(made.steps/max(1,made.looks)), took, ptook])
-        table(["workload", "delay", "ours", *PEERS, "mk", "paid/least", "paid/fast", "looks", "steps", "s", "peers s"], rows)
-        print(off, {k: round(geomean(v), 3) for k, v in ratios.items()})
-    conclude()
+    asked = arguments(__doc__, options)
+    if not WORKLOADS.is_dir():
+        sys.exit(f"there are no workloads in {WORKLOADS}; set CANTLE_WORKLOADS to the folder that holds wfinstances/")
+    cases = []
+    for work in workloads(names_of(asked.quick), 0.0 if asked.exact else OFF):
+        for delay in DELAYS_S:
+            peers = {name: played(work, delay, peer) for name, peer in PEERS.items()}
+            cases.append(Case(work, delay, played(work, delay, ours), peers))
+    table(HEAD, [case.row() for case in cases])
+    if asked.plots:
+        from elastic_plots import draw
+
+        draw(Path(asked.plots), cases, ours)
+    conclude(**figures_of(cases))
+
+
+def ours(_kind: Kind) -> Scaler:
+    """The default policy, within the bounds that hold for everybody, as the settings have them by default."""
+    return scaler_of(Scaling(("payoff",)))
+
+
+def options(parser: ArgumentParser) -> None:
+    """What only this bench can be asked."""
+    parser.add_argument("--exact", action="store_true", help="the estimates are right")
+    parser.add_argument("--plots", default="", help="draw pictures into this folder")
 
 
 if __name__ == "__main__":

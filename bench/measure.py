@@ -26,8 +26,10 @@ WORKLOADS = Path(os.environ.get("CANTLE_WORKLOADS", Path(__file__).resolve().par
 """Where the recorded workflows and the reference tables lie."""
 
 
-def arguments(doc: str | None) -> argparse.Namespace:
-    """The options that all benches share: `--quick`, `--rounds N`.
+def arguments(
+    doc: str | None, more: Callable[[argparse.ArgumentParser], None] = lambda _parser: None
+) -> argparse.Namespace:
+    """The options that all benches share: `--quick`, `--rounds N`; and those that `more` adds.
 
     The package is compiled first, as any installation does: a checkout under PYTHONDONTWRITEBYTECODE never would be.
     """
@@ -35,6 +37,7 @@ def arguments(doc: str | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="end within 50 seconds")
     parser.add_argument("--rounds", type=int, default=0, help="how often to alternate (default: the bench's own)")
+    more(parser)
     return parser.parse_args()
 
 

@@ -1,8 +1,9 @@
 """How do others add and remove nodes? Three scalers, written anew from what their documentation says that they do.
 
 Each keeps its documented defaults and sees what it would see: tasks that are ready or run, never those that still wait for
-others. Where a default would only do harm here (Parsl's `max_blocks` of 1), the bound of the kind holds, as for everybody. Ready
-work means the same to all: a task on several nodes counts as so many.
+others. Where a default would only do harm here (Parsl's `max_blocks` of 1), the bound of the kind holds, as for everybody. A
+task on several nodes counts as so many. In doubt they get the better of two readings: before the first worker has come
+Dask takes threads for workers, here it does not; and no block of Parsl's is taken for idle before it has come.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ class Peer:
 
     def _signs(self, state: State) -> int:
         ledger = state.scaling
-        return hash((state.totals[Phase.DONE], len(state.running), state.room.alive, len(ledger.requests), len(ledger.open)))
+        return hash(
+            (state.totals[Phase.DONE], len(state.running), state.room.alive, len(ledger.requests), len(ledger.open))
+        )
 
     # What they see
 
@@ -99,6 +102,7 @@ class DaskLike(Peer):
         self.close_counts: dict[int, int] = {}
 
     def look(self, state: State) -> Iterator[Decision]:
+        """One look."""
         ready = self.ready(state)
         processing = [task for task in state.running if not state.stands_in_line(task)]
         occupancy = 0.0
@@ -141,6 +145,7 @@ class DaskLike(Peer):
                 yield ReleaseNode(state.now, each, "idle at three looks")
 
     def restless(self, state: State) -> bool:
+        """Also while it counts."""
         return super().restless(state) or bool(self.close_counts)
 
 
@@ -161,6 +166,7 @@ class ParslLike(Peer):
         self._idle_since = math.inf
 
     def look(self, state: State) -> Iterator[Decision]:
+        """One look."""
         tasks = sum(self.threads(state, task) for task in (*self.ready(state), *state.running))
         up, coming = self.up(state), self.coming(state)
         if not self._begun:
@@ -190,11 +196,12 @@ class ParslLike(Peer):
                     yield ReleaseNode(state.now, index, "idle for max_idletime")
 
     def restless(self, state: State) -> bool:
+        """Also while it counts."""
         return super().restless(state) or bool(self.idle(state))
 
 
 class HyperQueueLike(Peer):
-    """Automatic allocation: what waits and fits on no worker that is there or queued asks for one; at most `backlog` are queued.
+    """Automatic allocation: what waits and fits on no worker asks for one; at most `backlog` are queued.
 
     Defaults: backlog 1, one worker an allocation (with tasks on several nodes: as many as those need, as it advises), idle
     timeout five minutes. A worker that idles so long ends.
@@ -205,6 +212,7 @@ class HyperQueueLike(Peer):
     idle_timeout_s = 300.0
 
     def look(self, state: State) -> Iterator[Decision]:
+        """One look."""
         for index in self.idle(state):
             if state.now - state.scaling.idle_since(state, index) >= self.idle_timeout_s:
                 yield ReleaseNode(state.now, index, "idle timeout")
@@ -226,6 +234,7 @@ class HyperQueueLike(Peer):
             room += more * self.kind.cores
 
     def restless(self, state: State) -> bool:
+        """Also while it counts."""
         return super().restless(state) or bool(self.idle(state))
 
 

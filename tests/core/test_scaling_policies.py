@@ -112,7 +112,7 @@ def test_names_of_policies_are_understood_or_refused_with_what_there_is() -> Non
         require_known([text])
     assert not is_built_in("my.module:function") and is_built_in("fixed:3")
     for text, said in {
-        "demnd": "there is no scaling policy 'demnd'; there are demand",
+        "demnd": "there is no scaling policy 'demnd'; there are payoff, demand",
         "eta": "is no duration",
         "eta:soon": "is no duration",
         "fixed:many": "is no number of nodes",

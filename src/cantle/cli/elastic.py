@@ -65,7 +65,7 @@ def scaling_asked(asked: Namespace) -> Scaling | None:
     """What the command line says about how the run grows and shrinks, None for nothing. Raises RequestError."""
     if not asked.scaling:
         return None
-    from cantle.core.scaling.naming import NAMES, opinion_of, require_known
+    from cantle.core.scaling.naming import NAMES, check, require_known
     from cantle.core.scaling.settings import Scaling
     from cantle.readers.quantities import duration_s
 
@@ -84,7 +84,7 @@ def scaling_asked(asked: Namespace) -> Scaling | None:
             if _is_function(word) and word.partition(":")[0] not in NAMES:
                 function(word)
             else:
-                opinion_of(word)
+                check(word)
             policies.append(word)
     require_known(policies)
     return Scaling(policies=tuple(policies), **said)

@@ -1,8 +1,8 @@
 """Which policies are meant by their names, and what is said when there is none of that name?
 
-`demand`, `fixed:8` or `fixed:cpu=8,gpu=2`, `no-progress:60s`, `eta:10min`, `no-nodes`, `finish-by:2h`, `cheapest`. What
-somebody wishes for (`NodesWished`) always counts; `module:function` names a function whose wishes they are, see
-`snapshot.py`.
+`payoff` or `payoff:2`, `demand`, `fixed:8` or `fixed:cpu=8,gpu=2`, `no-progress:60s`, `eta:10min`, `no-nodes`,
+`finish-by:2h`, `cheapest`. What somebody wishes for (`NodesWished`) always counts; `module:function` names a function whose
+wishes they are, see `snapshot.py`.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ _WITH_TIME: dict[str, Callable[[float], Opinion]] = {
     "eta": policies.eta_beyond,
     "finish-by": policies.finish_by,
 }
-NAMES = (*_WITHOUT, *_WITH_TIME, "fixed")
+_PAYOFF = "payoff"
+NAMES = (_PAYOFF, *_WITHOUT, *_WITH_TIME, "fixed")
 """The policies that are built in."""
 
-DEFAULT = ("demand",)
+DEFAULT = (_PAYOFF,)
 """Who is asked where nobody is named."""
 
 
@@ -47,6 +48,8 @@ def scaler_of(
     for text in settings.policies or DEFAULT:
         if others is not None and text in others:
             scalers[text] = others[text]
+        elif text.partition(":")[0] == _PAYOFF:
+            scalers[text] = _payoff(text)
         elif is_built_in(text):
             opinions[text] = opinion_of(text)
     opinions["wishes"] = policies.wishes
@@ -57,7 +60,7 @@ def require_known(policies: Sequence[str], others: Mapping[str, object] | None =
     """Raises RequestError when one of them is neither built in nor looks like `module:function`."""
     for text in policies:
         if is_built_in(text) and text not in (others or {}):
-            opinion_of(text)
+            check(text)
 
 
 def is_built_in(text: str) -> bool:
@@ -66,6 +69,30 @@ def is_built_in(text: str) -> bool:
     return name in NAMES or not (
         colon and attribute.replace(".", "").isidentifier() and name.replace(".", "").isidentifier()
     )
+
+
+def check(text: str) -> None:
+    """Raises RequestError when no policy is meant by that."""
+    if text.partition(":")[0] == _PAYOFF:
+        _payoff(text)
+    else:
+        opinion_of(text)
+
+
+def _payoff(text: str) -> Scaler:
+    from cantle.core.scaling.payoff import WORTH, Payoff
+
+    _, colon, argument = text.partition(":")
+    try:
+        worth = float(argument) if colon else WORTH
+    except ValueError:
+        worth = -1.0
+    if not 0.0 <= worth < 1000.0:
+        raise RequestError(
+            f"scaling policy {text}: {argument!r} is not what time is worth; payoff:3 means that to be over one percent sooner "
+            "is worth three percent more cost"
+        )
+    return Payoff(worth)
 
 
 def opinion_of(text: str) -> Opinion:

@@ -1,8 +1,8 @@
-"""When would it all end, and what would it cost, with these nodes? A list schedule of what is left, on nodes that come and go.
+"""When would it all end with these nodes, and what would it cost? A list schedule of what is left, on nodes that come and go.
 
-Most urgent first, each task on the fullest node that holds it, as the packer does. A node costs from its first task to its last;
-where it idles in between, that costs the shorter way: it is kept, or given back and asked for again in time. What is asked for
-and never used is taken to be never asked for. So the cost is that of a run in which each node is there when it is used.
+Most urgent first, each task on the fullest node that holds it, as the packer does. A node costs from its first task to its
+last, and while it starts; where it idles in between, whatever is cheaper: it is kept, or given back and asked for again in
+time. One that would never be used costs nothing, as it is never asked for.
 """
 
 from __future__ import annotations
@@ -15,22 +15,27 @@ from cantle.core.scaling.remaining import Remaining
 from cantle.model.kinds import Kind
 from cantle.model.resources import Needs
 
+MOST_TASKS = 2000
+"""Of more tasks than so many, and than"""
+WAVES = 4
+"""so many for each core, some that follow each other are played as one."""
+
 
 class Group:
     """Nodes that are alike. `weight` says for each shape how many cores of one a task takes at least, 0 if it cannot run there.
 
-    `rate` is the cost of a node a second, `starts_s` how long one takes to come, `again` the cost of giving one back and asking
-    for it anew (infinite if that cannot be). `lasts_s`: how long a new one stays. `comes` tells whether more can be had.
+    `rate` is the cost of a node a second, also while it starts; `starts_s` how long that takes. `again` is what it costs to
+    give one back and to ask for it anew, infinite if that cannot be. `lasts_s`: how long a new one stays.
     """
 
-    def __init__(self, kind: Kind, shapes: Sequence[Needs], starts_s: float, starting_costs: bool, real: bool) -> None:
+    def __init__(self, kind: Kind, shapes: Sequence[Needs], starts_s: float) -> None:
         self.kind = kind
         self.name = kind.name
         self.cores = kind.cores
-        self.rate = kind.cost if real else 0.0
+        self.rate = kind.cost
         self.starts_s = starts_s
-        self.start_cost = starts_s * self.rate if starting_costs else 0.0
-        self.again = self.start_cost if real and kind.adds and kind.removes else inf
+        self.start_cost = starts_s * self.rate
+        self.again = self.start_cost if kind.adds and kind.removes else inf
         self.lasts_s = kind.lasts_s or inf
         self.weight = [_weight(kind, needs) for needs in shapes]
 
@@ -38,7 +43,7 @@ class Group:
 class Member:
     """A node as the schedule sees it: there, on its way, or yet to be asked for (`number` below 0: no node of the state's).
 
-    It is there from `arrives` to `ends`. One that is `closed` takes nothing new.
+    It is there from `arrives` to `ends`. One that is `closed` takes nothing new. `request` brings it, below 0 for none.
     """
 
     __slots__ = ("arrives", "closed", "ends", "group", "is_new", "number", "request")
@@ -54,21 +59,26 @@ class Member:
         self.request = request
         self.closed = False
 
+    def as_closed(self) -> Member:
+        """The same, but that it takes nothing new."""
+        found = Member(self.group, self.number, self.arrives, self.ends, self.is_new, self.request)
+        found.closed = True
+        return found
+
 
 class Outlook:
     """How it would go: when all is over, what the nodes cost until then, and when each is used for the first time from now.
 
-    `undone`: so many tasks could never run on these nodes. `until` is when each node has its last work.
+    `undone`: so many tasks could never run on these nodes.
     """
 
-    __slots__ = ("cost", "end", "first_use", "undone", "until")
+    __slots__ = ("cost", "end", "first_use", "undone")
 
     def __init__(self, members: int) -> None:
         self.end = 0.0
         self.cost = 0.0
         self.undone = 0
         self.first_use = [inf] * members
-        self.until = [0.0] * members
 
 
 def _weight(kind: Kind, needs: Needs) -> int:
@@ -87,6 +97,16 @@ def _weight(kind: Kind, needs: Needs) -> int:
     return max(needs.cores, -(-kind.cores // fits)) if fits else kind.cores
 
 
+def _throttles(remaining: Remaining) -> dict[int, int]:
+    """Of studies with a throttle: how many more of their tasks may begin."""
+    studies = remaining.state.studies
+    return {
+        number: studies[number].limits.throttle - studies[number].in_progress
+        for number in dict.fromkeys(remaining.studies)
+        if studies[number].limits.throttle
+    }
+
+
 class Play:
     """One schedule. `steps` counts what it did, so that its cost can be bounded without a clock."""
 
@@ -96,15 +116,13 @@ class Play:
         groups: Sequence[Group],
         members: Sequence[Member],
         order: Sequence[Sequence[int]],
-        place_of: dict[int, int],
     ) -> None:
         self.remaining = remaining
         self.groups = groups
         self.members = members
         self.order = order
         """For each shape the groups that can hold it, those first that nothing else wants."""
-        self.place_of = place_of
-        """By number of a node: its place among the members."""
+        self.place_of = {member.number: place for place, member in enumerate(members) if member.number >= 0}
         self.now = remaining.state.now
         self.steps = 0
         self.outlook = Outlook(len(members))
@@ -115,11 +133,14 @@ class Play:
         self.busy_from = [0.0] * len(members)
         self.ends = [member.ends for member in members]
         self.mortal = any(ends < inf for ends in self.ends)
+        self.seconds = remaining.seconds
         self.available = list(remaining.ready)
         self.waiting = list(remaining.count)
         self.left = list(remaining.left)
+        self._coarsen(sum(groups[member.group].cores for member in members))
         self.blockers = list(remaining.blockers)
         self.ready: list[list[tuple[float, int]]] = [[] for _ in remaining.shapes]
+        self.may_begin = _throttles(remaining)
         self.heap: list[tuple[float, int, int, int, int]] = []
         """What happens: time, bulk (below 0: a node comes), place, cores, how many tasks."""
 
@@ -146,12 +167,29 @@ class Play:
                 if place >= 0:
                     self._give_back(place, cores, now)
                 if tasks:
+                    if self.may_begin:
+                        self._let_more_begin(bulk, tasks)
                     self._over(bulk, tasks)
             self._begin(now)
         outlook = self.outlook
         outlook.end = max(now, self.now)
-        outlook.undone = sum(self.waiting)
+        outlook.undone = sum(count for count, waiting in zip(remaining.count, self.waiting, strict=True) if waiting)
         return outlook
+
+    def _coarsen(self, cores: int) -> None:
+        """Where there are many tasks for each core, some that follow each other on it are taken for one."""
+        grain = sum(self.waiting) // max(MOST_TASKS, WAVES * cores)
+        if grain <= 1:
+            return
+        self.seconds = list(self.remaining.seconds)
+        for bulk in self.remaining.bulks.living:
+            tasks = self.waiting[bulk]
+            if tasks > 1:
+                fewer = -(-tasks // grain)
+                self.seconds[bulk] *= tasks / fewer
+                self.waiting[bulk] = fewer
+                self.left[bulk] += fewer - tasks
+                self.available[bulk] = -(-self.available[bulk] * fewer // tasks)
 
     def _set_up(self) -> None:
         used = [0] * len(self.members)
@@ -205,7 +243,11 @@ class Play:
         if after == group.cores:
             self.outlook.cost += group.rate * (now - self.busy_from[place])
             self.idle_from[place] = now
-            self.outlook.until[place] = now
+
+    def _let_more_begin(self, bulk: int, tasks: int) -> None:
+        study = self.remaining.studies[self.remaining.shape[bulk]]
+        if study in self.may_begin:
+            self.may_begin[study] += tasks
 
     def _over(self, bulk: int, tasks: int) -> None:
         left = self.left[bulk] = self.left[bulk] - tasks
@@ -221,7 +263,7 @@ class Play:
 
     def _begin(self, now: float) -> None:
         """Start what fits, most urgent first; what does not is passed over."""
-        ready = self.ready
+        ready, remaining = self.ready, self.remaining
         open_ = [shape for shape, heap in enumerate(ready) if heap]
         while open_:
             shape = open_[0]
@@ -230,9 +272,12 @@ class Play:
             heap = ready[shape]
             bulk = heap[0][1]
             available = self.available[bulk]
-            begun = self._place(bulk, shape, available, now) if available else 0
+            may_begin = min(available, self.may_begin.get(remaining.studies[shape], available))
+            begun = self._place(bulk, shape, may_begin, now) if may_begin else 0
             self.available[bulk] = available - begun
             self.waiting[bulk] -= begun
+            if self.may_begin:
+                self._let_more_begin(bulk, -begun)
             if begun < available:
                 open_.remove(shape)
             else:
@@ -243,7 +288,7 @@ class Play:
     def _place(self, bulk: int, shape: int, wanted: int, now: float) -> int:
         """Begin so many of the bulk's tasks as there is room for."""
         needs = self.remaining.shapes[shape]
-        seconds = self.remaining.seconds[bulk]
+        seconds = self.seconds[bulk]
         begun = 0
         for number in self.order[shape]:
             weight = self.groups[number].weight[shape]

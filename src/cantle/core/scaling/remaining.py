@@ -114,6 +114,8 @@ class Remaining:
         self.seconds, self.shape = [0.0] * n, [0] * n
         self.rank, self.children = bulks.rank, bulks.children
         self.shapes: list[Needs] = []
+        self.studies: list[int] = []
+        """By shape: whose tasks these are."""
         self.running: list[Running] = []
         self.guessed = 0
         """So many tasks are left of which nobody knows how long they take."""
@@ -168,6 +170,7 @@ class Remaining:
         if shape is None:
             shape = self._shape_of[number] = len(self.shapes)
             self.shapes.append(self.state.queues[number].shape.needs)
+            self.studies.append(self.state.queues[number].shape.study)
         return shape
 
     def _note_running(self) -> None:

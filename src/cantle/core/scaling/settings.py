@@ -8,7 +8,7 @@ import msgspec
 class Scaling(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a run grows and shrinks. All times are seconds.
 
-    `policies`, `demand` where none is named, say who is asked how many nodes of which kind there should be, each as
+    `policies`, `payoff` where none is named, say who is asked how many nodes of which kind there should be, each as
     `NAME` or `NAME:ARGUMENT`; see `naming.py` for those that are built in. Several together: there are as many nodes as the
     one who wants most asks for.
 
