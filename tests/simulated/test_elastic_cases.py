@@ -118,6 +118,18 @@ def test_gpu_tasks_find_a_gpu_kind_and_cpu_tasks_never_ask_for_one() -> None:
     assert found.adds == {"cpu": 2, "gpu": 2} and found.done == 12
 
 
+def test_cpu_work_does_not_hold_gpu_nodes_when_others_can_serve_it() -> None:
+    """D4."""
+    kinds = [Kind("gpu", 2, gpus=1, most=2, cost=5.0), Kind("cpu", 2, most=2)]
+    there = [Node("g0", 2, 1, kind="gpu"), Node("c0", 2, kind="cpu")]
+    jobs = [job("g", gpus=1, priority=1.0)] + [job(f"c{i}", cores=2) for i in range(12)]
+    found = elastic(jobs, kinds, 10.0, there=there)
+    assert found.all_of(ReleaseNode)[0].node == 0 and found.all_of(ReleaseNode)[0].time <= 20.0
+    assert found.done == 13 and "gpu" not in found.adds
+    alone = elastic(jobs, [kinds[0]], 10.0, there=there[:1])
+    assert not [record for record in alone.all_of(DrainNode) if record.cause == "retires"] and alone.done == 13
+
+
 def test_a_throttle_bounds_what_is_asked_for() -> None:
 
     found = elastic([job(f"t{i}") for i in range(20)], [Kind("cpu", 1)], 5.0, limits=Limits(throttle=3))

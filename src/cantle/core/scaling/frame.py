@@ -15,7 +15,7 @@ from math import inf
 from cantle.core.phases import Phase
 from cantle.core.plan import Plan
 from cantle.core.scaling.bounds import held
-from cantle.core.scaling.leaving import let_go, notices
+from cantle.core.scaling.leaving import free_of_others, let_go, notices
 from cantle.core.scaling.ledger import Ledger
 from cantle.core.scaling.look import Look, Opinion, Want
 from cantle.core.scaling.policies import needed_at_least
@@ -64,7 +64,7 @@ class Frame:
         if ledger is None:
             return
         self._note_progress(state)
-        more = self.open_ended() or any(study.added.grows for study in state.studies)
+        more = self.open_ended() or bool(state.growing)
         if ledger.retiring or state.drained:
             yield from held(let_go(plan, self.settings), plan, self.settings, "leaving", open_ended=more)
         if ledger.kinds:
@@ -110,12 +110,18 @@ class Frame:
         plan.memory[WAKES_AT] = inf
         for kind in list(ledger.kinds.values()):
             yield from self._towards(look, kind, self._wants[kind.name])
+            if kind.gpus and not self.scalers and not self._is_kept_as_it_is(ledger, kind):
+                yield from held(free_of_others(look, kind), plan, self.settings, "opinions", open_ended=more)
         self._again = min(plan.memory[WAKES_AT], look.wakes_at)
         plan.memory[WAKES_AT] = min(self._again, others_wake_at)
         soonest = min((ledger.starts_in_s(kind.name) for kind in ledger.kinds.values()), default=0.0)
         self._next_look = state.now + max(LOOK_S, LOOK_SHARE * soonest)
         self._pressing = _pressing(state, ledger)
         self._stirred = _stirred(state)
+
+    def _is_kept_as_it_is(self, ledger: Ledger, kind: Kind) -> bool:
+        """Whether somebody has said how many nodes of the kind there are to be."""
+        return kind.name in ledger.wishes or any(name.startswith("fixed") for name in self.opinions)
 
     def _towards(self, look: Look, kind: Kind, want: Want) -> Iterator[Decision]:
         """From what there is to what is wanted."""

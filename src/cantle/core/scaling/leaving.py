@@ -10,10 +10,12 @@ from cantle.core.phases import ACTIVE, FINAL
 from cantle.core.plan import Plan
 from cantle.core.scaling.idle import earmarked, is_empty, needed_alone_on, unused
 from cantle.core.scaling.ledger import Ledger
+from cantle.core.scaling.look import Look
 from cantle.core.scaling.seam import WAKES_AT
 from cantle.core.scaling.settings import Scaling
 from cantle.core.state import State
-from cantle.model.records import Decision, MoveResults, NoticeIdle, ReleaseNode
+from cantle.model.kinds import Kind
+from cantle.model.records import Decision, DrainNode, MoveResults, NoticeIdle, ReleaseNode
 from cantle.model.resources import count, indexes
 
 MOVES_MIB_PER_S = 100.0
@@ -44,6 +46,31 @@ def let_go(plan: Plan, settings: Scaling) -> Iterator[Decision]:
             _wake(plan, at)
         else:
             yield ReleaseNode(state.now, index, f"nothing may begin on it: {why}")
+
+
+def free_of_others(look: Look, kind: Kind) -> Iterator[Decision]:
+    """Nodes with GPUs that only serve what needs none, when no work for them is left and other nodes can serve that. (D4)"""
+    state, ledger = look.state, look.ledger
+    nodes = indexes(ledger.usable(state, kind.name)) if look.unstarted and kind.removes else []
+    if not nodes or _gpu_work_is_left(state):
+        return
+    others = state.room.alive & ~ledger.up.get(kind.name, 0)
+    for index in state.drained:
+        others &= ~(1 << index)
+    others = sum(1 << index for index in indexes(others) if not state.room.nodes[index].gpus)
+    heads = [queue.shape.needs for queue in state.queues if queue.head() is not None]
+    if not others or any((state.room.could_ever_hold(needs) & others).bit_count() < needs.nodes for needs in heads):
+        return
+    for index in nodes:
+        if state.now >= state.joined_at.get(index, 0.0) + look.settings.idle_s:
+            yield DrainNode(state.now, index, "no work for its GPUs is left, and others can serve the rest", "retires")
+
+
+def _gpu_work_is_left(state: State) -> bool:
+    for step, counts in zip(state.steps, state.counts, strict=True):
+        if step.needs.gpus and any(n and phase not in FINAL for phase, n in enumerate(counts)):
+            return True
+    return False
 
 
 def _may_be_given_back(state: State, ledger: Ledger, index: int) -> bool:
