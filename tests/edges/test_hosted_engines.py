@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -275,5 +276,44 @@ def test_each_torchrun_of_a_task_is_told_of_the_meeting_by_its_own_variables(tmp
             ["2", "2", "1", "c10d", "is_host=0"],
         ]
         assert {words[5] for words in told} == {f"127.0.0.1:{told[0][6]}"}
+    finally:
+        house.rig.close()
+
+
+MEETS = """
+import os, socket, time
+host, _, port = os.environ["PET_RDZV_ENDPOINT"].rpartition(":")
+nodes, rank = int(os.environ["PET_NNODES"]), os.environ["PET_NODE_RANK"]
+if os.environ["PET_RDZV_CONF"] == "is_host=1":
+    with socket.create_server((host, int(port))) as store:
+        others = [store.accept()[0] for _ in range(nodes - 1)]
+        ranks = sorted([rank, *(other.recv(9).decode() for other in others)])
+        for other in others:
+            other.sendall(" ".join(ranks).encode())
+        print(*ranks)
+else:
+    while True:
+        try:
+            store = socket.create_connection((host, int(port)))
+            break
+        except OSError:
+            time.sleep(0.02)
+    store.sendall(rank.encode())
+    print(store.recv(99).decode())
+"""
+
+
+def test_what_meets_as_torchrun_does_meets(tmp_path: Path) -> None:
+    """A stand-in for torchrun: the host keeps a store on the endpoint, the others join it there."""
+    (tmp_path / "meets.py").write_text(MEETS)
+    house = Housed(tmp_path, Torchrun())
+    house.until(PartitionStarted)
+    launch = Launch(house.rig.inbox.now(), 0, 1, (Place(0, "0"), Place(1, "0")), partition=0)
+    command = shell(f"exec {sys.executable} {tmp_path}/meets.py", "out/each")
+    house.engine.launch(launch, command, walltime_s=20.0, streams=Streams(2, 1, together=True))
+    house.engine.flush()
+    try:
+        assert house.rig.ended(0).outcome == "done"
+        assert [path.read_text() for path in (tmp_path / "out").glob("*.out")] == ["0 1\n", "0 1\n"]
     finally:
         house.rig.close()
