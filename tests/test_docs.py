@@ -60,6 +60,7 @@ def test_there_is_a_page_for_each_sort_of_plug_in() -> None:
         "hosted-engine",
         "launcher",
         "policy",
+        "provider",
         "reader",
     ]
 

@@ -65,8 +65,9 @@ def scaling_asked(asked: Namespace) -> Scaling | None:
     """What the command line says about how the run grows and shrinks, None for nothing. Raises RequestError."""
     if not asked.scaling:
         return None
-    from cantle.core.scaling.naming import NAMES, check, require_known
+    from cantle.core.scaling.naming import is_built_in, require_known
     from cantle.core.scaling.settings import Scaling
+    from cantle.plugins import find
     from cantle.readers.quantities import duration_s
 
     policies: list[str] = []
@@ -81,12 +82,11 @@ def scaling_asked(asked: Namespace) -> Scaling | None:
         elif equals and key.replace("-", "").isalpha():
             raise wrong(f"--scaling {word}: {key!r} is no bound; there are {', '.join(_SETTINGS)}")
         else:
-            if _is_function(word) and word.partition(":")[0] not in NAMES:
-                function(word)
-            else:
-                check(word)
             policies.append(word)
     require_known(policies)
+    for word in policies:
+        if not is_built_in(word):
+            find("scaling_functions", word)  # what is wrong with it is told before anything is begun
     return Scaling(policies=tuple(policies), **said)
 
 

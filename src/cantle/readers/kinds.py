@@ -20,6 +20,7 @@ from cantle.allocations.providers.batch import JobOptions
 from cantle.allocations.providers.declared import By, Declared
 from cantle.errors import RequestError
 from cantle.model.kinds import Kind
+from cantle.plugins import find
 
 from .findings import Findings, did_you_mean
 from .quantities import duration_s, memory_mib
@@ -102,6 +103,15 @@ def kinds_of(block: Item, place: str, findings: Findings) -> tuple[Declared, ...
     return tuple(found)
 
 
+def _is_installed(name: str) -> bool:
+    """Whether some package declares a provider of this name."""
+    try:
+        find("providers", name)
+    except RequestError:
+        return False
+    return True
+
+
 class _Reader:
     """Reads what is said of one kind."""
 
@@ -157,6 +167,8 @@ class _Reader:
         if word in _SYSTEMS:
             return "batch", word
         if ":" in word:
+            return "plugin", word
+        if word not in _PROVIDERS and _is_installed(word):
             return "plugin", word
         if word not in _PROVIDERS:
             mend = did_you_mean(word, _PROVIDERS) or f"known are {', '.join(_PROVIDERS)}"
