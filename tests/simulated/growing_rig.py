@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
 from tests.builders import NO_LIMITS, CheckedState, Job, study_records
 
 from cantle.core.decide import Decider
+from cantle.core.keeping import needed_alone_on
 from cantle.core.phases import Phase
 from cantle.core.scaling.seam import Scaler
 from cantle.core.scaling.settings import Scaling
@@ -24,6 +26,7 @@ from cantle.model.records import (
     Refuse,
     ReleaseNode,
     RequestNodes,
+    TaskEnded,
     WithdrawRequest,
 )
 from cantle.model.resources import Node
@@ -101,6 +104,29 @@ class Elastic:
         return max((n for _, n in self.there()), default=0)
 
 
+class WatchedState(CheckedState):
+    """Nothing that runs or is needed goes with a node that is given back."""
+
+    def apply(self, record: AnyRecord) -> None:
+        """Look before."""
+        if type(record) is ReleaseNode:
+            assert not self.running_on.get(record.node), "a node with work was given back"
+            assert not needed_alone_on(self, record.node)[0], "a node with what is needed was given back"
+        super().apply(record)
+
+
+class _World(SimulatedWorld):
+    """What tasks make may live on the nodes where they ran."""
+
+    kept = 0
+
+    def put(self, event: Event) -> None:
+        """Let it happen, with so many bytes made."""
+        if self.kept and type(event) is TaskEnded and event.outcome == "done":
+            event = replace(event, kept=self.kept)
+        super().put(event)
+
+
 def elastic(
     jobs: Sequence[Job],
     kinds: Iterable[Kind],
@@ -115,9 +141,13 @@ def elastic(
     limits: Limits = NO_LIMITS,
     partitions: tuple[PartitionWish, ...] = (),
     seed: int = 0,
+    kept: int = 0,
 ) -> Elastic:
-    """Run the jobs. `seconds`: how long each takes, by name; where it is given and a job has no estimate, nobody knows it."""
-    state = CheckedState()
+    """Run the jobs. `kept`: so many bytes of what each makes live on its node alone.
+
+    `seconds`: how long each takes, by name; where a job has no estimate, nobody knows it.
+    """
+    state = WatchedState()
     for record in study_records(jobs, limits, partitions=partitions):
         state.apply(record)
 
@@ -125,7 +155,8 @@ def elastic(
         return Fate(seconds(jobs[task].name) if callable(seconds) else seconds)
 
     groups = [(0.0, list(there))] if there else []
-    world = SimulatedWorld(state, groups, fate, provider=provider, losses=losses, seed=seed)
+    world = _World(state, groups, fate, provider=provider, losses=losses, seed=seed)
+    world.kept = kept
     world.put(KindsDeclared(0.0, list(kinds)))
     for event in events:
         world.put(event)

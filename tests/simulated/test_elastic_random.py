@@ -83,6 +83,7 @@ class Plot(msgspec.Struct):
     throttle: int
     takes_back_s: float
     keeps: tuple[str, ...]
+    kept: int
 
     def run(self) -> Elastic:
         """It happens."""
@@ -103,6 +104,7 @@ class Plot(msgspec.Struct):
             scaling=self.scaling,
             provider=provider,
             limits=Limits(throttle=self.throttle),
+            kept=self.kept,
         )
 
 
@@ -126,6 +128,7 @@ def plots() -> st.SearchStrategy[Plot]:
         st.sampled_from((0, 0, 2)),
         st.sampled_from((0.0, 1.0)),
         st.sampled_from(((), ("cpu-1",))),
+        st.sampled_from((0, 5 << 20)),
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from math import inf
 from typing import TYPE_CHECKING
 
-from cantle.core.lifetimes import DRAIN_S, DRAIN_SHARE, in_words
+from cantle.core.lifetimes import DRAIN_S, DRAIN_SHARE, in_words, needs_s
 from cantle.core.phases import UNSTARTED, Phase
 from cantle.core.room import shortage
 from cantle.core.scaling.ledger import room_for_more
@@ -113,13 +113,17 @@ def may_come(state: State) -> bool:
         return False
     if ledger.open:
         return True
-    kinds = [kind for kind in ledger.kinds.values() if ledger.headroom(kind) > 0]
+    kinds = [kind for kind in ledger.kinds.values() if ledger.can_add(kind)]
     for queue in state.queues if kinds else ():
         head = queue.head()
-        if head is not None and any(
-            can_hold(state, kind, queue.shape.needs, state.step_of(head).walltime_s) for kind in kinds
-        ):
-            return True
+        if head is None:
+            continue
+        needs, seconds = queue.shape.needs, needs_s(state, head)
+        if any(can_hold(state, kind, needs, seconds) for kind in kinds):
+            drained = sum(1 << index for index in state.drained)
+            able = (able_now(state, needs, seconds) & ~drained).bit_count()
+            if able < needs.nodes <= could_ever_be_there(state, needs, seconds):
+                return True
     return False
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil, inf
 
-from cantle.core.lifetimes import in_words
+from cantle.core.lifetimes import in_words, needs_s
 from cantle.core.phases import Phase
 from cantle.core.reserving import work_left_s
 from cantle.core.scaling.capacity import able_now, can_hold
@@ -178,7 +178,7 @@ def _what_is_ready(look: Look) -> Iterator[tuple[Needs, int, float, str]]:
         head = state.queues[number].head()
         if head is not None:
             needs = state.queues[number].shape.needs
-            yield needs, needs.nodes, state.step_of(head).walltime_s, state.tasks[head].name
+            yield needs, needs.nodes, needs_s(state, head), state.tasks[head].name
     for needs, width, _ in partitions_wanted(state):
         yield needs, width, 0.0, "a task that runs in a partition"
 
