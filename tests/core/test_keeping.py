@@ -256,6 +256,24 @@ def test_a_result_that_is_no_longer_on_its_node_is_made_again() -> None:
     assert tale.state.keeping.again[0] == (1, "its result was lost on n0 (somebody removed its file)")
 
 
+def test_a_result_that_nobody_knows_of_any_more_is_made_again_when_who_takes_it_begins_anew() -> None:
+    """As after a resume: small results were in the hands of the conductor that is gone."""
+    tale = Tale(*CHAIN, on=[node()])
+    tale.decides()
+    tale.end("a")
+    tale.resume(on=[node()])
+    tale.decides()
+    tale.happens(ResultsLost(tale.state.now, [0], -1, "nobody knows where it is"))
+    assert tale.phases() == {"a": "done", "b": "launched"}
+    tale.end("b", "interrupted")
+    assert tale.phases() == {"a": "ready", "b": "waiting"}
+    tale.decides()
+    tale.end("a")
+    tale.decides()
+    tale.end("b")
+    assert tale.state.succeeded
+
+
 def test_what_is_lost_again_and_again_is_made_again_so_often_and_then_fails_with_the_reason() -> None:
     tale = Tale(*CHAIN, on=[node()])
     for _ in range(MOST_AGAIN + 1):

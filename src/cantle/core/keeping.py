@@ -212,7 +212,10 @@ class Keeping:
             self._add(task, store)
 
     def missing(self, state: State, tasks: Iterable[int], index: int, reason: str) -> None:
-        """The node is there, but these results are not there any more."""
+        """The node is there, but these results are not there any more. Below 0: they are nowhere, and no node had them."""
+        if index < 0:
+            self._missing_altogether(state, [task for task in tasks if state.phases[task] == Phase.DONE], reason)
+            return
         store = self._store_of.get(index)
         if store is None:
             return
@@ -221,6 +224,17 @@ class Keeping:
             self._drop(task, store)
         why = f"its result was lost on {state.room.nodes[index].name}" + (f" ({reason})" if reason else "")
         run_again(state, self, [task for task in here if waits_for(state, self, task)], why)
+
+    def _missing_altogether(self, state: State, tasks: Iterable[int], reason: str) -> None:
+        lost = list(tasks)
+        for task in lost:
+            self._lose_all(task)
+            if task not in self.results:
+                users = {child: None for child in state.children[task] or () if _takes(state, child, task)}
+                self.results[task] = Result(0, {}, users, wanted=False)
+        run_again(
+            state, self, [task for task in lost if waits_for(state, self, task)], f"its result was lost ({reason})"
+        )
 
     def unwanted(self, state: State, task: int) -> None:
         """Nobody outside the run asks for it any more."""

@@ -64,7 +64,7 @@ class Calls:
     def __init__(self, engine: ProcessEngine) -> None:
         self._engine = engine
         self.sink: Sink = _nobody
-        self.transport: Transport | None = None
+        self._transport: Transport | None = None
         self._bodies: dict[str, bytes] = {}
         self._defined: dict[int, set[str]] = {}
         self._results: dict[int, Result] = {}
@@ -75,6 +75,17 @@ class Calls:
         """Of kept results that were brought to other nodes: to which, and where they lie there."""
         self._held: dict[Key, _Held] = {}
         """Calls that wait for results on their way."""
+
+    @property
+    def transport(self) -> Transport | None:
+        """Who brings results from machine to machine: the engine's, if nobody else was set."""
+        if self._transport is None and self._engine.make_transport is not None:
+            self._transport = self._engine.make_transport()
+        return self._transport
+
+    @transport.setter
+    def transport(self, transport: Transport | None) -> None:
+        self._transport = transport
 
     # For whoever makes the calls
 

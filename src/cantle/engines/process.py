@@ -166,8 +166,6 @@ class ProcessEngine:
             from cantle.engines.calls import Calls
 
             self._calls = Calls(self)
-            if self.make_transport is not None:
-                self._calls.transport = self.make_transport()
         return self._calls
 
     @property

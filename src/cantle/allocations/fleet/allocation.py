@@ -162,6 +162,7 @@ class FleetAllocation:
         """The run's directory, and the folder in it for what concerns the fleet."""
         self._directory = str(directory)
         self._shelf.run = str(directory)
+        self._shelf.home = os.path.relpath(folder.with_name("nodes"), directory)
         self._folder = folder
 
     def open(self, inbox: Inbox) -> None:

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 READ, FETCH = "cantle_read", "cantle_fetch"
-HOME = "runners"
-"""The folder in the run's directory in which runners have what is theirs."""
 PIECE_BYTES = 4 << 20
 _AT_ONCE = 4
 """So many files are fetched at once; the others wait."""
@@ -52,13 +50,15 @@ class Fetched(Carried, frozen=True):
 
 
 class Shelf:
-    """Where what is brought to this machine lies: with what the runners keep here. `run` is the run's directory.
+    """Where what is brought to this machine lies: with what the runners keep here.
 
+    `run` is the run's directory, `home` the folder in it for what belongs to runners. Both are set before anything is brought.
     It is held from when something is first brought until it is closed, so that it does not go with the last runner.
     """
 
-    def __init__(self, run: str = "") -> None:
+    def __init__(self, run: str = "", home: str = "nodes") -> None:
         self.run = run
+        self.home = home
         self._store: Store | None = None
 
     def paths(self, name: str) -> list[str]:
@@ -66,7 +66,7 @@ class Shelf:
         if self._store is None:
             from cantle.runner.calling.store import Store
 
-            self._store = Store(self.run, HOME)
+            self._store = Store(self.run, self.home)
         return list(dict.fromkeys(os.path.join(folder, name) for folder in (self._store.folder, self._store.spare)))
 
     def close(self) -> None:

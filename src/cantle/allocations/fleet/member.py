@@ -100,6 +100,7 @@ class Member:
         self._reached = ""
         self._closing: asyncio.Future[None] | None = None
         self._welcomed = False
+        self._shelf = Shelf(letter.directory)
 
     def live(self) -> int:
         """Join, serve, and end. The exit status."""
@@ -142,8 +143,7 @@ class Member:
                 protocol="tls",
             )
             self._worker = worker
-            shelf = Shelf(self._letter.directory)
-            self._hauler = Hauler(worker, shelf, found.address)
+            self._hauler = Hauler(worker, self._shelf, found.address)
             self._reached = found.address
             worker.stream_handlers.update(
                 {
@@ -172,7 +172,7 @@ class Member:
                 await self._heard_of()
             if self._lane is not None:
                 self._lane.close()
-            shelf.close()
+            self._shelf.close()
             with suppress(Exception):  # we leave anyway
                 await asyncio.wait_for(worker.close(timeout=2, nanny=False, executor_wait=False), _LEAVE_S)
         return DONE if self._code is None else self._code
@@ -307,6 +307,7 @@ class Member:
         """The setup with what of the environment belongs to this machine."""
         if not isinstance(message, Setup):
             return message
+        self._shelf.home = os.path.dirname(message.packed)  # noqa: PTH120
         env = dict(os.environb) if self._own_env else {**message.env, **_own()}
         if self._own_env:
             env.update({name: value for name, value in message.env.items() if name.startswith(b"CANTLE_")})
