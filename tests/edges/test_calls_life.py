@@ -379,3 +379,16 @@ def test_another_study_s_calls_have_workers_of_their_own_which_end_with_it(tmp_p
         r.engine.close_base(1)  # type: ignore[attr-defined]
         assert eventually(lambda: r.turn(0.01) is not None and not is_alive(r.value(7)[2]))
         assert is_alive(r.value(0)[2])
+
+
+def test_calls_sent_to_a_worker_that_does_not_get_to_read_them_are_not_forgotten(tmp_path: Path) -> None:
+    with CallRig(tmp_path) as r:
+        r.call(0, whoami, cores="0")
+        worker = r.value(0)[0]
+        os.kill(worker, signal.SIGSTOP)
+        for n in (1, 2, 3):
+            r.begin(n, add, n, cores="0")
+        for _ in range(10):
+            r.turn(0.05)
+        os.kill(worker, signal.SIGCONT)
+        assert [r.ended(n, timeout_s=5).outcome for n in (1, 2, 3)] == ["done"] * 3

@@ -547,7 +547,8 @@ class Crew:
             return
         if not worker.long and now >= worker.began_at + _LONG_S:
             self._take_back(worker)
-            if len(worker.sent) != 1 or worker.sent[0] is not start:
+            if len(worker.sent) != 1 or worker.sent[0] is not start:  # it is over, or was not even read
+                self._feed(worker)
                 return
             worker.long = True
             self._keeper.tell(Started(start.key, worker.began_wall, worker.attempt.pid))
