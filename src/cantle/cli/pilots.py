@@ -39,6 +39,11 @@ def _up_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--dir", type=Path, metavar="DIR", help="the pilot's own directory (default: one in the user's state directory)"
     )
+    parser.add_argument(
+        "--for-one-program",
+        action="store_true",
+        help="end when the program that comes to it (`cantle.open` in Python) has left, or none came within a minute",
+    )
     parser.add_argument("--foreground", action="store_true", help="stay here, until Ctrl-C or `cantle down`")
     machine_options(parser)
 
@@ -110,6 +115,7 @@ def _hold(layout: Layout, asked: Namespace, herald: Herald) -> int:
             if isinstance(problem, LockedError):  # somebody was quicker
                 raise LockedError(_up_already(asked.name, "begun this very moment")) from problem
             raise
+        pilot.for_one_program = asked.for_one_program
         _spare_the_collector()
         allow_many_files()  # each study has two open
         try:

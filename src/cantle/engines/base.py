@@ -118,6 +118,15 @@ class SharedEngine(Engine, Protocol):
 
 
 @runtime_checkable
+class CallingEngine(Engine, Protocol):
+    """An engine that calls Python functions. `calls` is made when it is first asked for."""
+
+    @property
+    def calls(self) -> Calls:
+        """Where functions are named, and results are had."""
+
+
+@runtime_checkable
 class KeepingEngine(Engine, Protocol):
     """An engine whose attempts leave results or files on their nodes.
 

@@ -17,7 +17,7 @@ import msgspec
 from cantle import __version__
 from cantle.core.decide import Decider
 from cantle.core.state import State
-from cantle.engines.base import SharedEngine
+from cantle.engines.base import CallingEngine, SharedEngine
 from cantle.engines.remains import await_runners, end_strays
 from cantle.errors import LockedError, PluginError, RequestError
 from cantle.model.records import AnyRecord, CancelAsked, Event, RunResumed, RunStarted, StopAsked, StudyOver
@@ -41,8 +41,9 @@ from cantle.runtime.pilot.entrance import Entrance
 from cantle.runtime.pilot.errands import Errands
 from cantle.runtime.pilot.house import House
 from cantle.runtime.pilot.jobs import jobs_of
-from cantle.runtime.pilot.messages import Down, Going, Jobs, Question, Refused, Submit, Told
+from cantle.runtime.pilot.messages import Down, Going, Jobs, Question, Refused, Sit, Submit, Told
 from cantle.runtime.pilot.rebuilding import Rebuilt, rebuild, replace_journal
+from cantle.runtime.pilot.sittings import Sittings
 from cantle.runtime.pilot.splitting import SplitLog
 from cantle.runtime.pilot.tenants import KeepStatus, lock_of
 from cantle.runtime.pilot.views import Views
@@ -93,6 +94,9 @@ class Pilot:
         self._house: House
         """There once the loop turns, as is the entrance."""
         self._entrance: Entrance
+        self._sittings: Sittings
+        self.for_one_program = False
+        """It ends when the program that it was begun for has gone."""
         state.news = []
 
     def conduct(self, machine: Machine, decider: Decider, around: Surroundings) -> None:
@@ -121,6 +125,16 @@ class Pilot:
             around.note,
         )
         world = RealWorld(self.state, self.inbox, machine.allocation, engine, house.work)
+        self._sittings = Sittings(
+            self.layout.directory,
+            self.state,
+            self.log,
+            house,
+            engine if isinstance(engine, CallingEngine) else None,
+            self.inbox,
+            self.record,
+            around.note,
+        )
         door: Door | None = None
         sys.setswitchinterval(SWITCH_S)
         try:
@@ -130,6 +144,7 @@ class Pilot:
                 self._turn_until_over(world, decider, door, around)
         finally:
             self._entrance.close(GOING_DOWN)
+            self._sittings.close()
             if door is not None:
                 door.close()
             world.close()
@@ -164,6 +179,7 @@ class Pilot:
         asks = functions_of(decider.scaling, self.inbox.put, self.inbox.now) if decider.scaling is not None else []
         while not self._is_over():
             events = world.wait()
+            self._sittings.heed()
             try:
                 turn(self.state, world, self.log, decider, events)
             except PluginError as fault:
@@ -174,8 +190,10 @@ class Pilot:
                 around.ready()
             if self.state.news:
                 news, self.state.news = self.state.news, []
+                self._sittings.look_at(news)
                 self._house.look_at(news)
             self.errands.follow_up()
+            self._sittings.tell()
             tell(self.state)
             for ask in asks:
                 ask(self.state)
@@ -189,7 +207,12 @@ class Pilot:
         return self.draining and not (self._house.tenants or self._entrance or self.errands.count)
 
     def _hear(self, question: Question, visitor: Visitor) -> None:
-        if isinstance(question, Submit):
+        if isinstance(question, Sit):
+            if self.draining or self.state.stopping:
+                visitor.answer(Refused(GOING_DOWN))
+            else:
+                self._sittings.take(question, visitor)
+        elif isinstance(question, Submit):
             if self.draining or self.state.stopping:
                 visitor.answer(Refused(GOING_DOWN))
             else:
@@ -227,6 +250,9 @@ class Pilot:
             if now - asked >= REQUESTS_S:
                 asked = now
                 door.tend()
+                self._sittings.tell_begun()
+                if self.for_one_program and self._sittings.is_left():
+                    self.draining = True
                 for event in (*self._asked_of_all(around.note), *self._house.ask_around()):
                     self.inbox.put(event)
             if now - heartbeat >= HEARTBEAT_S:

@@ -92,6 +92,15 @@ class Visitor:
         self.deadline = monotonic() + PATIENCE_S
         self.push()
 
+    def stay(self, answer: Answer) -> bytes:
+        """Answer, and let go of the connection without closing it: what of the answer could not be sent yet."""
+        text = msgspec.msgpack.encode(answer)
+        seal = proof(self._door.secret, b"door", self.nonce, self._visitor_nonce, text)
+        unsent = self._unsent + framed(Sealed(self._visitor_nonce, text, seal))
+        self._unsent = b""
+        self._door.let_go(self)
+        return unsent
+
     def push(self) -> None:
         """Send what it takes; when all is sent that it is to be told, there is only its end to come."""
         try:
@@ -136,6 +145,12 @@ class Door:
         if self._visitors.pop(fd, None) is not None:
             self._inbox.unwatch(fd)
             visitor.socket.close()
+
+    def let_go(self, visitor: Visitor) -> None:
+        """The connection is somebody else's from now on."""
+        fd = visitor.socket.fileno()
+        if self._visitors.pop(fd, None) is not None:
+            self._inbox.unwatch(fd)
 
     def close(self) -> None:
         """Nobody is heard any more."""

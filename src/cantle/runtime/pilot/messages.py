@@ -15,7 +15,7 @@ import msgspec
 
 VERSION = 1
 NONCE_BYTES = 16
-MOST_ASKED = 1 << 14
+MOST_ASKED = 1 << 22
 """No question is longer, in bytes."""
 MOST_ANSWERED = 1 << 24
 

@@ -1,0 +1,472 @@
+"""What does a pilot do for programs that stay: which calls do they hand in, and what are they told of them?
+
+Each program is a tenant whose study grows. What it says is acted on between two turns of the loop; what became of its calls it
+is told once a turn, all that is new together.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from time import monotonic, time
+
+from cantle import __version__
+from cantle.core.phases import FINAL, Phase
+from cantle.core.standings import OVER
+from cantle.core.state import State
+from cantle.engines.base import CallingEngine
+from cantle.engines.calls import Result
+from cantle.errors import CantleError, RequestError
+from cantle.model import records as r
+from cantle.model.resources import Node, Place, indexes
+from cantle.model.study import Call, Command, Task
+from cantle.runtime.inbox import SelectInbox
+from cantle.runtime.pilot.door import Visitor
+from cantle.runtime.pilot.entering import Entry
+from cantle.runtime.pilot.house import House, WriteDown
+from cantle.runtime.pilot.jobs import is_over, job_name
+from cantle.runtime.pilot.messages import Refused, Seated, Sit
+from cantle.runtime.pilot.sitting import Line
+from cantle.runtime.pilot.sitting_messages import (
+    AskNodes,
+    AskPartition,
+    Begun,
+    CancelTasks,
+    ClosePartition,
+    Down,
+    End,
+    Ends,
+    Fetch,
+    Fetched,
+    ForgetTasks,
+    Function,
+    Leave,
+    Left,
+    NewSteps,
+    NewTask,
+    NewTasks,
+    NodeNow,
+    NodesNow,
+    Note,
+    PartitionNews,
+    ResizePartition,
+    Up,
+    WishNodes,
+)
+from cantle.runtime.pilot.splitting import SplitLog
+from cantle.runtime.pilot.submission import Submission
+from cantle.store.journal import Journal
+from cantle.store.layout import Layout
+from cantle.store.lock import ConductorLock
+
+READER = "python"
+"""What stands in the place of a reader's name: the study is calls that a program made, which nobody else can make again."""
+TASKS_AT_ONCE = 2000
+STAY_S = 60.0
+"""So long a pilot that is there for one program alone waits for it."""
+
+
+class ProgramWork:
+    """The commands of a program's calls. `own_number` tells which of its own numbers a task has."""
+
+    def __init__(self) -> None:
+        self.calls: dict[int, tuple[NewTask, tuple[int, ...]]] = {}
+        """By its own number, each call that is not over, with the run's numbers of what it takes."""
+
+    def prepare(self, directory: str) -> None:
+        """Nothing is to be fetched."""
+
+    def command(
+        self,
+        task: int,
+        attempt: int,  # noqa: ARG002 - every attempt is the same
+        restart: bool,  # noqa: ARG002 - and calls cannot be restarted
+        places: tuple[Place, ...],  # noqa: ARG002
+        nodes: tuple[Node, ...],  # noqa: ARG002
+    ) -> Command:
+        """The call. Raises RequestError when its arguments cannot be read."""
+        call, takes = self.calls[task]
+        arguments = call.arguments
+        if call.file:
+            try:
+                arguments = Path(call.file).read_bytes()
+            except OSError as error:
+                raise RequestError(f"its arguments cannot be read: {call.file}: {error.strerror or error}") from error
+        return Command(packed=True, call=Call(call.function, arguments, takes, call.wanted))
+
+
+class Sitting:
+    """One program that stays."""
+
+    def __init__(self, number: int, entry: Entry, work: ProgramWork, line: Line) -> None:
+        self.number = number
+        self.entry = entry
+        self.work = work
+        self.line = line
+        self.leaving = False
+        self.ends: list[End] = []
+        self.begun: dict[int, None] = {}
+        self.told_begun: set[int] = set()
+        self.partitions: dict[str, tuple[str, ...]] = {}
+        """By name, what was told last of it."""
+        self.follows_nodes = False
+        self.nodes_told: NodesNow | None = None
+
+
+class Sittings:
+    """All programs that stay in a pilot."""
+
+    def __init__(
+        self,
+        pilot: Path,
+        state: State,
+        log: SplitLog,
+        house: House,
+        engine: CallingEngine | None,
+        inbox: SelectInbox,
+        write_down: WriteDown,
+        note: Callable[[str], None],
+    ) -> None:
+        self.served = False
+        """Whether a program was ever here."""
+        self.since = monotonic()
+        """When the last one left, or this began."""
+        self._pilot = pilot
+        self._state = state
+        self._log = log
+        self._house = house
+        self._engine = engine
+        self._inbox = inbox
+        self._write_down = write_down
+        self._note = note
+        self._sittings: dict[int, Sitting] = {}
+        self._results: dict[int, Result] = {}
+        """By task, what its last attempt made; until it is told."""
+        self._forgotten: dict[int, None] = {}
+        """Tasks whose result nobody outside wants, while others of the run may take it."""
+        self._news = False
+        if engine is not None:
+            engine.calls.sink = self._take_result
+
+    def __len__(self) -> int:
+        return len(self._sittings)
+
+    # Coming and going
+
+    def take(self, sit: Sit, visitor: Visitor) -> None:
+        """A program wants to stay."""
+        try:
+            sitting = self._seat(sit, visitor)
+        except CantleError as problem:
+            visitor.answer(Refused(str(problem)))
+            return
+        self._sittings[sitting.number] = sitting
+        self.served = True
+        self._note(f"{job_name(sit.name, sitting.number)} has come in: a program, in {sit.directory}")
+
+    def _seat(self, sit: Sit, visitor: Visitor) -> Sitting:
+        if self._engine is None:
+            raise RequestError("the engine of this pilot calls no Python functions")
+        if not sit.name.strip() or not sit.name.isprintable():
+            raise RequestError(f"{sit.name!r} cannot be the name of a study: take letters, digits, - and _")
+        layout = Layout(Path(sit.directory))
+        if not Path(sit.directory).is_absolute() or layout.exists():
+            raise RequestError(f"{sit.directory} holds a run already, or is no absolute path; choose another directory")
+        layout.create()
+        lock = ConductorLock(layout.lock, sit.name)
+        lock.acquire()
+        number = len(self._state.studies)
+        try:
+            journal = Journal.open_new(layout.journal)
+        except BaseException:
+            lock.release()
+            raise
+        sent = Submission(
+            pilot=str(self._pilot), name=sit.name, reader=READER, digest="", tasks=0, env=sit.env, number=number
+        )
+        entry = Entry(layout, lock, sent)
+        entry.number = number
+        work = ProgramWork()
+        entry.work = work
+        self._log.open(number, journal)
+        source = sit.argv[0] if sit.argv else ""
+        self._write_down(r.StudyAdded(time(), sit.name, [], sit.directory, source=source, reader=READER, grows=True))
+        self._house.move_in(entry, journal)
+        unsent = visitor.stay(Seated(job_name(sit.name, number), __version__))
+        return Sitting(number, entry, work, Line(self._inbox, visitor.socket, unsent, self._has_news))
+
+    def _has_news(self) -> None:
+        self._news = True
+
+    def is_left(self) -> bool:
+        """Whether a pilot that is there for one program alone has nobody to wait for any more."""
+        return not self._sittings and (self.served or monotonic() - self.since > STAY_S)
+
+    def close(self) -> None:
+        """The pilot ends."""
+        for sitting in self._sittings.values():
+            sitting.line.close()
+        self._sittings.clear()
+
+    # Before each turn: what they say
+
+    def heed(self) -> None:
+        """Do what the programs have said since the last turn."""
+        if not self._news:
+            return
+        self._news = False
+        for sitting in list(self._sittings.values()):
+            heard = sitting.line.heard
+            while heard:
+                message = heard.popleft()
+                try:
+                    self._do(sitting, message)
+                except CantleError as problem:
+                    sitting.line.say([Note(str(problem))])
+                except (IndexError, KeyError, ValueError) as problem:
+                    self._note(f"{self._name(sitting)}: {type(message).__name__} makes no sense: {problem!r}")
+                    sitting.line.say([Note(f"what was asked for makes no sense: {type(message).__name__}")])
+            if sitting.line.over:
+                if sitting.line.problem:
+                    self._note(f"{self._name(sitting)}: {sitting.line.problem}")
+                self._has_gone(sitting)
+
+    def _do(self, sitting: Sitting, message: Up) -> None:
+        kind = type(message)
+        now, study = time(), sitting.number
+        if isinstance(message, NewTasks):
+            self._add(sitting, message)
+        elif isinstance(message, ForgetTasks):
+            self._forget(self._numbers(sitting, message.tasks))
+        elif isinstance(message, Fetch):
+            self._fetch(sitting, message.task)
+        elif isinstance(message, Function):
+            assert self._engine is not None
+            self._engine.calls.define(message.digest, message.body)
+        elif isinstance(message, NewSteps):
+            self._write_down(r.StepsAdded(now, study, message.steps))
+        elif isinstance(message, CancelTasks):
+            tasks = None if message.tasks is None else self._numbers(sitting, message.tasks)
+            self._write_down(r.CancelAsked(now, tasks, "its program", study if tasks is None else None))
+        elif isinstance(message, AskPartition):
+            sitting.partitions[message.wish.name] = ()
+            self._inbox.put(r.PartitionAsked(now, message.wish, study, "its program"))
+        elif isinstance(message, ResizePartition):
+            self._inbox.put(r.PartitionResizeAsked(now, message.name, message.width, "its program", study))
+        elif isinstance(message, ClosePartition):
+            asked = r.PartitionCancelAsked if message.now else r.PartitionDrainAsked
+            self._inbox.put(asked(now, message.name, "its program", study))
+        elif isinstance(message, WishNodes):
+            if self._state.scaling is None or message.kind not in self._state.scaling.kinds:
+                known = ", ".join(self._state.scaling.kinds) if self._state.scaling is not None else ""
+                raise RequestError(f"no kind of node is called {message.kind!r}; there are {known or 'none'}")
+            self._inbox.put(r.NodesWished(now, message.kind, message.count, "a program"))
+        elif isinstance(message, AskNodes):
+            sitting.follows_nodes = message.follow
+            sitting.line.say([self._nodes_now()])
+        elif isinstance(message, Leave):
+            self._leave(sitting, message.cancel)
+        else:
+            raise ValueError(kind.__name__)
+
+    def _add(self, sitting: Sitting, message: NewTasks) -> None:
+        state = self._state
+        study = state.studies[sitting.number]
+        if message.first != study.known:
+            raise ValueError(f"tasks from {message.first} on, but {study.known} are known")
+        steps = study.step_numbers
+        own_number = study.tasks.number
+        for begin in range(0, len(message.tasks), TASKS_AT_ONCE):
+            some = message.tasks[begin : begin + TASKS_AT_ONCE]
+            known, first = study.known, len(state.tasks)
+            ahead = first - known
+
+            def number(own: int, known: int = known, ahead: int = ahead) -> int:
+                return own + ahead if own >= known else own_number(own)
+
+            rows = []
+            calls = sitting.work.calls
+            for own, call in enumerate(some, known):
+                if not 0 <= call.step < len(steps) or any(not 0 <= p < own for p in (*call.parents, *call.after)):
+                    raise ValueError(f"task {own} names a step or a parent that is not there")
+                parents, takes = call.parents, call.takes
+                if parents:
+                    parents = tuple([number(parent) for parent in parents])
+                    takes = tuple([number(taken) for taken in takes])
+                after = tuple([number(other) for other in call.after]) if call.after else ()
+                rows.append(Task(call.name, steps.number(call.step), parents, call.estimate_s, after))
+                calls[own] = (call, takes)
+            self._write_down(r.TasksAdded(time(), first, rows, sitting.number))
+
+    def _numbers(self, sitting: Sitting, own: Iterable[int]) -> list[int]:
+        tasks = self._state.studies[sitting.number].tasks
+        return [tasks.number(number) for number in own if 0 <= number < len(tasks)]
+
+    def _leave(self, sitting: Sitting, cancel: bool) -> None:
+        study = self._state.studies[sitting.number]
+        if not study.grows:
+            return
+        sitting.leaving = True
+        if cancel:
+            self._write_down(r.CancelAsked(time(), None, "its program", sitting.number))
+        self._write_down(r.StudyClosed(time(), sitting.number))
+        tenant = self._house.tenants.get(sitting.number)
+        if tenant is not None and is_over(self._state, study):
+            self._house.move_out(tenant)
+
+    def _has_gone(self, sitting: Sitting) -> None:
+        """The program is not there any more: what it wanted, nobody wants."""
+        self._sittings.pop(sitting.number, None)
+        self.since = monotonic()
+        self._leave(sitting, cancel=not sitting.leaving)
+        self._forget([task for task in self._state.studies[sitting.number].tasks if task not in self._forgotten])
+
+    # Results
+
+    def _take_result(self, result: Result) -> None:
+        self._results[result.task] = result
+
+    def _forget(self, tasks: list[int]) -> None:
+        """Nobody outside wants the results of these."""
+        keeping = self._state.keeping
+        kept = [task for task in tasks if keeping is not None and task in keeping.results]
+        unfinished = [task for task in tasks if self._state.phases[task] not in FINAL]
+        if kept or unfinished:
+            self._inbox.put(r.ResultsForgotten(time(), sorted({*kept, *unfinished})))
+        self._forgotten.update(dict.fromkeys(task for task in tasks if task not in kept))
+        self._let_go(tasks)
+
+    def _let_go(self, tasks: Iterable[int]) -> None:
+        """Of what nobody outside wants, forget what nobody of the run will take any more."""
+        state = self._state
+        gone = [
+            task
+            for task in tasks
+            if task in self._forgotten
+            and state.phases[task] in FINAL
+            and all(state.phases[child] in FINAL for child in state.children[task] or ())
+        ]
+        for task in gone:
+            del self._forgotten[task]
+        if gone and self._engine is not None:
+            self._engine.calls.forget(gone)
+
+    def _fetch(self, sitting: Sitting, own: int) -> None:
+        assert self._engine is not None
+        [task] = self._numbers(sitting, [own])
+        calls, line = self._engine.calls, sitting.line
+        result = calls.result_of(task)
+        if result is not None and result.inline is None and os.path.exists(result.path):  # noqa: PTH110
+            line.say([Fetched(own, path=result.path)])
+            return
+
+        def has_come(data: bytes | memoryview | None, problem: str) -> None:
+            line.say([Fetched(own, b"" if data is None else bytes(data), problem=problem)])
+
+        calls.fetch(task, has_come)
+
+    # After each turn: what they are told
+
+    def look_at(self, news: list[int]) -> None:
+        """These tasks reached a final phase."""
+        if not self._sittings and not self._forgotten:
+            self._results.clear()
+            return
+        state = self._state
+        names = state.room.nodes
+        for task in news:
+            row = state.tasks[task]
+            sitting = self._sittings.get(state.study_of_step[row.step])
+            if self._forgotten:
+                self._let_go((task, *row.parents))
+            if sitting is None:
+                self._results.pop(task, None)
+                continue
+            own = state.studies[sitting.number].tasks.own_number(task)
+            phase = state.phases[task]
+            sitting.begun.pop(own, None)
+            sitting.told_begun.discard(own)
+            sitting.work.calls.pop(own, None)
+            result = self._results.pop(task, None)
+            value = None if result is None else result.inline
+            why, node, seconds = "", "", 0.0
+            if phase != Phase.DONE:
+                why = state.cause_of.get(task, "")
+                ended = state.ended.get(task)
+                if ended is not None and ended.detail:
+                    why = why or ended.detail
+                if value == b"" or phase in (Phase.SKIPPED, Phase.CANCELED):
+                    value = None
+            if state.ran_on[task] >= 0:
+                node = names[state.ran_on[task]].name
+                seconds = max(0.0, state.ended_at[task] - state.launched_at[task])
+            size = 0 if result is None else result.size
+            sitting.ends.append(End(own, phase.name.lower(), value, size, why, node, seconds))
+
+    def tell(self) -> None:
+        """Tell each program what is new."""
+        for sitting in list(self._sittings.values()):
+            said: list[Down] = []
+            if sitting.ends:
+                said.append(Ends(sitting.ends))
+                sitting.ends = []
+            if sitting.partitions:
+                said += self._partition_news(sitting)
+            if sitting.follows_nodes:
+                nodes = self._nodes_now()
+                if nodes != sitting.nodes_told:
+                    sitting.nodes_told = nodes
+                    said.append(nodes)
+            if sitting.leaving and sitting.number not in self._house.tenants:
+                said.append(Left())
+                sitting.leaving = False
+            if said:
+                sitting.line.say(said)
+
+    def tell_begun(self) -> None:
+        """Tell which calls run now. Now and then: most are over before it is worth a word."""
+        state = self._state
+        begun: dict[int, list[int]] = {}
+        for task in state.running:
+            if state.phases[task] == Phase.RUNNING:
+                begun.setdefault(state.study_of_step[state.tasks[task].step], []).append(task)
+        for sitting in self._sittings.values():
+            own_number = state.studies[sitting.number].tasks.own_number
+            running = {own_number(task) for task in begun.get(sitting.number, ())}
+            new = sorted(running - sitting.told_begun)
+            back = sorted(sitting.told_begun - running)
+            if new or back:
+                sitting.told_begun = running
+                sitting.line.say([Begun(new, back)])
+
+    def _partition_news(self, sitting: Sitting) -> Iterable[Down]:
+        state = self._state
+        for name, told in list(sitting.partitions.items()):
+            partition = next(
+                (p for p in reversed(state.partitions.all) if p.name == name and p.study == sitting.number), None
+            )
+            if partition is None:
+                continue
+            standing = partition.standing.name.lower()
+            nodes = [state.room.nodes[index].name for index in partition.nodes()]
+            now = (standing, partition.why, *nodes)
+            if now != told:
+                sitting.partitions[name] = now
+                yield PartitionNews(name, standing, nodes, dict(partition.env), partition.why)
+            if partition.standing in OVER:
+                del sitting.partitions[name]
+
+    def _nodes_now(self) -> NodesNow:
+        state = self._state
+        nodes = []
+        for index in indexes(state.room.alive):
+            node = state.room.nodes[index]
+            standing = "drained" if index in state.drained else "busy" if state.running_on.get(index) else "idle"
+            nodes.append(NodeNow(node.name, node.kind, node.cores, node.gpus, standing))
+        scaling = state.scaling
+        coming = {} if scaling is None else {kind: n for kind in scaling.kinds if (n := scaling.coming(kind))}
+        return NodesNow(nodes, coming)
+
+    def _name(self, sitting: Sitting) -> str:
+        return job_name(sitting.entry.submission.name, sitting.number)
