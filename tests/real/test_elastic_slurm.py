@@ -34,7 +34,7 @@ class Place:
 
     def begin(self, *words: str) -> subprocess.Popen[str]:
         """A command; the nodes of its run go as soon as they have nothing to do."""
-        hasty = ("--scaling", "idle=0", "--scaling", "cool-down=0") if "--kinds" in words else ()
+        hasty = ("--scaling", "demand", "--scaling", "idle=0", "--scaling", "cool-down=0") if "--kinds" in words else ()
         return subprocess.Popen(
             [sys.executable, "-m", "cantle", *words, *hasty], cwd=self.path, env=self.cluster.env, text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
