@@ -21,7 +21,8 @@ POOL = "lab: {cores: 2, max: 2, hosts: 'c[1-3]'}"
 
 def begin(cluster: Cluster, path: Path, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "cantle", *words, "--scaling", "demand", "--scaling", "idle=0", "--scaling", "cool-down=0"], cwd=path,
+        [sys.executable, "-m", "cantle", *words, "--scaling", "demand", "--scaling", "idle=0", "--scaling", "cool-down=0"],
+        cwd=path,
         env=cluster.env, text=True, start_new_session=True, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
