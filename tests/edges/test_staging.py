@@ -197,3 +197,14 @@ def test_a_directory_that_is_somebodys_is_left_alone(tmp_path):
     with pytest.raises(FileExistsError):
         OwnDirectory(str(tmp_path / "run"))
     assert (tmp_path / "run" / "precious").exists()
+
+
+def test_of_local_files_those_count_that_no_other_machine_sees_and_all_must_be_there(tmp_path):
+    outside = tmp_path / "scratch.bin"
+    words = ("/bin/sh", "-c", f"printf 12345 > own.bin; printf 123 > {outside}")
+    command = Command(argv=words, cwd="work", output_stem="work/a", stage=Stage(local=("own.bin", str(outside))))
+    assert ended(tmp_path, command, Node("n", 1)).kept == 3
+    assert ended(tmp_path, command, Node("n", 1, apart=True)).kept == 8
+    event = ended(tmp_path, Command(argv=("/bin/true",), cwd="work", stage=Stage(local=("none.bin",))))
+    assert event.outcome == "failed" and not event.kept
+    assert "it was to leave none.bin (`local`), and there is no such file" in event.detail

@@ -83,3 +83,32 @@ def test_a_step_that_needs_no_files_may_say_so(tmp_path):
 def test_what_is_wrong_is_told_with_its_key(tmp_path, stage, more, key, told):
     found = problems(tmp_path, one(stage, more))
     assert any(problem.key == f"study[0].run.{key}" and told in str(problem) for problem in found), found
+
+
+LOCAL = """\
+description: {name: s, description: d}
+study:
+  - name: a
+    description: d
+    run: {cmd: "touch out.$(P)", local: ["out.$(P)", /scratch/x]}
+global.parameters:
+  P: {values: [1, 2], label: P.%%}
+"""
+
+
+def test_a_step_may_say_which_files_stay_on_its_node(tmp_path):
+    study = read(write(tmp_path, LOCAL))
+    step = study.steps[study.tasks[0].step]
+    assert step.local == ("out.1", "/scratch/x")
+    assert step.needs.staged, "it may run where others see none of its files"
+    command = study.work(str(tmp_path)).command(1, 1, False, (Place(0, "0"),), (Node("n", 1),))
+    assert command.stage == Stage(local=("out.2", "/scratch/x"))
+
+
+@pytest.mark.parametrize(
+    ("local", "key", "told"),
+    [("x", "local", "must be a list"), ("[{}]", "local[0]", "name of a file"), ("['*.txt']", "local[0]", "one file")],
+)
+def test_what_is_wrong_with_local_files_is_told(tmp_path, local, key, told):
+    found = problems(tmp_path, one("{}", f"local: {local}"))
+    assert any(key in str(problem) and told in str(problem) for problem in found), found
