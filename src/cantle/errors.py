@@ -5,7 +5,9 @@ CantleError                     all that a caller may want to catch; `exit_code`
 │   ├── StudyError              a study file is wrong; carries every problem found, each with its place
 │   ├── RequestError            a request cannot be met: a wrong option, a task that does not exist
 │   └── PluginError             a reader, engine, allocation or policy of somebody else's misbehaved; it is named
-├── RemoteError                  a Python call failed on its node, and its own exception could not be brought here
+├── RemoteError                 a Python call failed on its node, and its own exception could not be brought here
+│   ├── DependencyError         a Python call was not begun, as one that it needs failed
+│   └── WalltimeError           a Python call took longer than it may
 ├── MachineError                the machine under us failed: disk full, read-only directory, no process could start
 │   └── JournalError            the journal cannot be written or read
 ├── LockedError                 another conductor is at work on this directory
@@ -81,3 +83,11 @@ class CantleBug(CantleError):
 
 class RemoteError(CantleError):
     """A Python call failed on its node, in a way that cannot be told by the exception itself."""
+
+
+class DependencyError(RemoteError):
+    """A Python call was not begun, as one that it needs failed: the message names it."""
+
+
+class WalltimeError(RemoteError, TimeoutError):
+    """A Python call took longer than its walltime, and was ended."""

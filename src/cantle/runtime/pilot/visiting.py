@@ -45,6 +45,22 @@ def ask(pilot: Path, name: str, question: Question, timeout_s: float | None = QU
     Raises RequestError when it is not up, cannot be reached from here or refuses, PilotGoneError when it went away or did not
     answer in time (then it is not known whether it heard).
     """
+    answer, connection = _asked(pilot, name, question, timeout_s)
+    connection.close()
+    return answer
+
+
+def stay(pilot: Path, name: str, question: Sit) -> tuple[Seated, socket.socket]:
+    """Take a seat: the answer, and the connection, on which all that follows is said. Raises as `ask` does."""
+    answer, connection = _asked(pilot, name, question, QUICK_S)
+    if not isinstance(answer, Seated):
+        connection.close()
+        raise RequestError(f"the pilot {name} gave an answer that makes no sense here: {answer}")
+    connection.settimeout(None)
+    return answer, connection
+
+
+def _asked(pilot: Path, name: str, question: Question, timeout_s: float | None) -> tuple[Answer, socket.socket]:
     address = _address(pilot, name)
     try:
         connection = _connect(address)
@@ -53,15 +69,19 @@ def ask(pilot: Path, name: str, question: Question, timeout_s: float | None = QU
             f"the pilot {name} cannot be reached: {error.strerror or error}. Is it up? cantle up {name}"
         ) from error
     try:
-        with connection:
-            connection.settimeout(timeout_s)
-            answer = _talk(connection, address, question)
+        connection.settimeout(timeout_s)
+        answer = _talk(connection, address, question)
     except (OSError, ValueError) as error:
+        connection.close()
         reason = "it did not answer in time" if isinstance(error, TimeoutError) else f"it went away ({error})"
         raise PilotGoneError(f"the pilot {name} was asked, but {reason}; look with: cantle jobs {name}") from error
+    except BaseException:
+        connection.close()
+        raise
     if isinstance(answer, Refused):
+        connection.close()
         raise RequestError(answer.why)
-    return answer
+    return answer, connection
 
 
 def sit(pilot: Path, name: str, question: Sit) -> tuple[socket.socket, Seated]:

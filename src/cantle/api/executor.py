@@ -1,0 +1,63 @@
+"""How do libraries that know `concurrent.futures` alone use a pilot?"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cantle.api.needs import Options
+from cantle.api.tasks import Task, is_lasting
+
+if TYPE_CHECKING:
+    from cantle.api.futures import Future
+    from cantle.api.pilot import Pilot
+
+R = TypeVar("R")
+
+
+class Executor(concurrent.futures.Executor):
+    """An executor of the standard library whose calls run on a pilot's nodes."""
+
+    def __init__(self, pilot: Pilot, options: Options) -> None:
+        Task(_nothing, options)  # raises what is wrong with them now
+        self._pilot = pilot
+        self._options = options
+        self._tasks: weakref.WeakKeyDictionary[Callable[..., Any], Task[..., Any]] = weakref.WeakKeyDictionary()
+        self._futures: weakref.WeakSet[Future[Any]] = weakref.WeakSet()
+        self._is_shut = False
+
+    def submit(self, fn: Callable[..., R], /, *args: Any, **kwargs: Any) -> Future[R]:
+        """Hand in a call. Raises RuntimeError after `shutdown`, and what `Pilot.submit` raises."""
+        if self._is_shut:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        task = fn if isinstance(fn, Task) else self._task_of(fn)
+        future: Future[R] = self._pilot.hand_in(task, args, kwargs)
+        self._futures.add(future)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take no more calls; the pilot stays. `cancel_futures` ends those that have not begun."""
+        from cantle.api.futures import wait as wait_for
+
+        self._is_shut = True
+        left = [future for future in self._futures if not future.done()]
+        if cancel_futures:
+            for future in left:
+                if not future.running():
+                    future.cancel()
+        if wait:
+            wait_for(left)
+
+    def _task_of(self, function: Callable[..., R]) -> Task[..., R]:
+        if not is_lasting(function):
+            return Task(function, self._options)
+        task = self._tasks.get(function)
+        if task is None:
+            task = self._tasks[function] = Task(function, self._options)
+        return task
+
+
+def _nothing() -> None:
+    """Whose options are looked at."""

@@ -1,0 +1,364 @@
+"""What stands for a result that is not there yet, and how does one wait for it?
+
+A `Future` is one of `concurrent.futures`, and may be awaited. Its result comes when it is asked for; until then it stays where
+it was made. When nobody holds the future any more, the pilot may forget the result.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections import deque
+from collections.abc import AsyncIterator, Generator, Iterable, Iterator
+from concurrent.futures._base import (
+    CANCELLED,
+    CANCELLED_AND_NOTIFIED,
+    FINISHED,
+    PENDING,
+    RUNNING,
+)
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+
+from cantle.errors import DependencyError, RemoteError, WalltimeError
+from cantle.runner.calling.values import unpack, unpack_error
+
+if TYPE_CHECKING:
+    from cantle.api.seat import Seat
+    from cantle.runtime.pilot.sitting_messages import End, Fetched
+
+T = TypeVar("T")
+_CANCELED = (CANCELLED, CANCELLED_AND_NOTIFIED)
+
+
+class Future(concurrent.futures.Future[T]):
+    """The result of one call, to come."""
+
+    def __init__(self, seat: Seat, name: str, step: str) -> None:
+        super().__init__()
+        self.name = name
+        """What `status` and `explain` call the task."""
+        self.number = -1
+        self.step = step
+        self.file = ""
+        self._seat = seat
+        self._end: End | None = None
+        self._asked = False
+        self._fetched: Fetched | None = None
+        self._settled = False
+
+    # What users call
+
+    def result(self, timeout: float | None = None) -> T:
+        """What the call returned. Waits for it, at most `timeout` seconds.
+
+        Raises what the call raised, with the remote traceback as a note; DependencyError when one that it needs failed,
+        WalltimeError, RemoteError when its worker died, CancelledError, TimeoutError, or PilotGoneError.
+        """
+        self._wait(timeout)
+        if not self._settled:
+            self._settle(timeout)
+        if self._exception is not None:
+            try:
+                raise self._exception
+            finally:
+                self = None  # type: ignore[assignment]
+        return self._result  # type: ignore[return-value]
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """What the call raised, None when it returned. Otherwise as `result`."""
+        self._wait(timeout)
+        if not self._settled and self._end is not None and self._end.phase != "done":
+            self._settle(timeout)
+        return self._exception
+
+    def cancel(self) -> bool:
+        """End the call, also one that runs, and all that needs it. False when it is over already."""
+        with self._condition:
+            if self._state == FINISHED:
+                return False
+            if self._state in _CANCELED:
+                return True
+            self._state = CANCELLED
+            self._condition.notify_all()
+            self.set_running_or_notify_cancel()
+        self._seat.cancel(self)
+        self._tell()
+        return True
+
+    def __await__(self) -> Generator[Any, None, T]:
+        return self._awaited().__await__()
+
+    async def _awaited(self) -> T:
+        import asyncio
+
+        if not self.done():
+            self._seat.flush()
+            loop = asyncio.get_running_loop()
+            over = loop.create_future()
+
+            def tell(_: object) -> None:
+                try:
+                    loop.call_soon_threadsafe(lambda: over.done() or over.set_result(None))
+                except RuntimeError:  # the loop is closed: nobody waits
+                    pass
+
+            self.add_done_callback(tell)
+            try:
+                await over
+            except asyncio.CancelledError:
+                self.cancel()
+                raise
+        if self.cancelled():
+            raise asyncio.CancelledError
+        return await asyncio.to_thread(self.result) if self._lies_elsewhere() else self.result()
+
+    def __repr__(self) -> str:
+        return f"<Future {self.name} {self.condition}>"
+
+    def _repr_html_(self) -> str:
+        from cantle.api.views import html_of_futures
+
+        return html_of_futures([self])
+
+    @property
+    def condition(self) -> str:
+        """A word for people: waits, runs, done, canceled, or how it failed."""
+        if self._end is not None:
+            return self._end.phase
+        if self._state in _CANCELED:
+            return "canceled"
+        return "failed" if self._state == FINISHED else "runs" if self._state == RUNNING else "waits"
+
+    def __del__(self) -> None:
+        if self.number >= 0:
+            self._seat.dropped(self.number)
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"{self!r} cannot be pickled by itself; hand it to a task as an argument, or in a list or dict that is one"
+        )
+
+    # What its seat calls
+
+    def begun(self, back: bool) -> None:
+        """It runs now, or waits again."""
+        with self._condition:
+            if self._state in (PENDING, RUNNING):
+                self._state = PENDING if back else RUNNING
+
+    def over(self, end: End) -> None:
+        """The task is over."""
+        canceled = end.phase == "canceled"
+        with self._condition:
+            if self._state in _CANCELED or self._state == FINISHED:
+                return
+            self._end = end
+            if canceled:
+                self._state = CANCELLED
+                self._condition.notify_all()
+                self.set_running_or_notify_cancel()
+            else:
+                self._state = FINISHED
+                for waiter in self._waiters:
+                    if end.phase == "done":
+                        waiter.add_result(self)
+                    else:
+                        waiter.add_exception(self)
+                self._condition.notify_all()
+        self._tell()
+
+    def fetched(self, fetched: Fetched) -> None:
+        """The result is here."""
+        with self._condition:
+            self._fetched = fetched
+            self._condition.notify_all()
+
+    def lost(self, error: BaseException) -> None:
+        """Nothing will be heard of it any more."""
+        with self._condition:
+            if self._state == FINISHED or self._state in _CANCELED:
+                if self._asked and self._fetched is None:
+                    self._exception = error
+                    self._settled = True
+                    self._condition.notify_all()
+                return
+            self._exception = error
+            self._settled = True
+            self._state = FINISHED
+            for waiter in self._waiters:
+                waiter.add_exception(self)
+            self._condition.notify_all()
+        self._tell()
+
+    def ask(self) -> None:
+        """Let the result be fetched, if it lies elsewhere and nobody asked before. Does not wait."""
+        if self._lies_elsewhere() and not self._asked:
+            self._asked = True
+            self._seat.fetch(self)
+
+    # Inside
+
+    def _tell(self) -> None:
+        if self._done_callbacks:
+            self._seat.tell(self)
+
+    def tell_callbacks(self) -> None:
+        """Call whom the user wanted to be called, in this thread."""
+        self._invoke_callbacks()
+
+    def _lies_elsewhere(self) -> bool:
+        end = self._end
+        return not self._settled and end is not None and end.phase == "done" and end.value is None
+
+    def _wait(self, timeout: float | None) -> None:
+        if self._state == PENDING:
+            self._seat.flush()
+        with self._condition:
+            if self._state in (PENDING, RUNNING):
+                self._condition.wait_for(lambda: self._state not in (PENDING, RUNNING), timeout)
+            if self._state in _CANCELED:
+                raise concurrent.futures.CancelledError
+            if self._state != FINISHED:
+                raise TimeoutError
+
+    def _settle(self, timeout: float | None) -> None:
+        end = self._end
+        assert end is not None
+        if end.phase != "done":
+            self._exception = _error_of(self.name, end)
+        elif end.value is not None:
+            self._result = unpack(end.value)
+        else:
+            self.ask()
+            self._seat.flush()
+            with self._condition:
+                if not self._condition.wait_for(lambda: self._fetched is not None or self._settled, timeout):
+                    raise TimeoutError
+                fetched = self._fetched
+            if fetched is None:
+                return
+            if fetched.problem:
+                self._exception = RemoteError(f"{self.name}: {fetched.problem}")
+            else:
+                self._result = _read(fetched)
+        self._fetched = None
+        self._settled = True
+
+
+def _read(fetched: Fetched) -> Any:
+    if not fetched.path:
+        return unpack(bytearray(fetched.value))
+    from cantle.runner.calling.values import read_kept
+
+    return unpack(read_kept(fetched.path))
+
+
+def _error_of(name: str, end: End) -> BaseException:
+    why = f"{name}: {end.why}" if end.why else f"{name}: {end.phase}"
+    if end.value:
+        return unpack_error(end.value)
+    if end.phase == "skipped":
+        return DependencyError(why)
+    return WalltimeError(why) if end.phase == "timeout" else RemoteError(why)
+
+
+class Futures(list[Future[T]]):
+    """Futures in a row; a notebook shows how far they are."""
+
+    def _repr_html_(self) -> str:
+        from cantle.api.views import html_of_futures
+
+        return html_of_futures(self)
+
+
+# Waiting for several
+
+
+@overload
+def gather(futures: Iterable[Future[T]], *, return_exceptions: Literal[False] = False) -> list[T]: ...
+@overload
+def gather(futures: Iterable[Future[T]], *, return_exceptions: bool) -> list[T | BaseException]: ...
+def gather(futures: Iterable[Future[T]], *, return_exceptions: bool = False) -> list[Any]:
+    """The results of all, in their order.
+
+    Raises the first error as soon as there is one (the others go on); with `return_exceptions` errors stand among the results.
+    """
+    wanted = list(futures)
+    _flush(wanted)
+    if not return_exceptions:
+        done, _ = concurrent.futures.wait(set(wanted), return_when=concurrent.futures.FIRST_EXCEPTION)
+        failed = [future for future in done if future.cancelled() or future.exception() is not None]
+        if failed:
+            return [min(failed, key=lambda future: future.number).result()]
+    else:
+        concurrent.futures.wait(set(wanted))
+    for future in wanted:
+        future.ask()
+    results: list[Any] = []
+    for future in wanted:
+        try:
+            results.append(future.result())
+        except (Exception, concurrent.futures.CancelledError) as error:
+            if not return_exceptions:
+                raise
+            results.append(error)
+    return results
+
+
+def wait(
+    futures: Iterable[Future[T]], timeout: float | None = None, return_when: str = concurrent.futures.ALL_COMPLETED
+) -> tuple[set[Future[T]], set[Future[T]]]:
+    """Those that are over and those that are not, as `concurrent.futures.wait` has it."""
+    wanted = set(futures)
+    _flush(wanted)
+    done, left = concurrent.futures.wait(wanted, timeout, return_when)
+    return done, left  # type: ignore[return-value]
+
+
+class as_completed(Iterator[Future[T]]):  # noqa: N801 (people know it as a function)
+    """Futures in the order in which they are over; for `for` and for `async for`.
+
+    Raises TimeoutError when some are not over after `timeout` seconds.
+    """
+
+    def __init__(self, futures: Iterable[Future[T]], timeout: float | None = None) -> None:
+        self._wanted = set(futures)
+        self._timeout = timeout
+        self._iterator: Iterator[Any] | None = None
+
+    def __iter__(self) -> Iterator[Future[T]]:
+        return self
+
+    def __next__(self) -> Future[T]:
+        if self._iterator is None:
+            _flush(self._wanted)
+            self._iterator = concurrent.futures.as_completed(self._wanted, self._timeout)
+            self._wanted = set()
+        return next(self._iterator)  # type: ignore[no-any-return]
+
+    async def __aiter__(self) -> AsyncIterator[Future[T]]:
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        over: asyncio.Queue[Future[T]] = asyncio.Queue()
+
+        def tell(future: Any) -> None:
+            try:
+                loop.call_soon_threadsafe(over.put_nowait, future)
+            except RuntimeError:  # the loop is closed: nobody waits
+                pass
+
+        wanted, self._wanted = self._wanted, set()
+        _flush(wanted)
+        for future in wanted:
+            future.add_done_callback(tell)
+        deadline = None if self._timeout is None else loop.time() + self._timeout
+        for _ in range(len(wanted)):
+            yield await asyncio.wait_for(over.get(), None if deadline is None else deadline - loop.time())
+
+
+def _flush(futures: Iterable[Future[Any]]) -> None:
+    seats: deque[Any] = deque(maxlen=1)
+    for future in futures:
+        if (seat := getattr(future, "_seat", None)) is not None and seat not in seats:
+            seat.flush()
+            seats.append(seat)

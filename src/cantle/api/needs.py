@@ -1,0 +1,105 @@
+"""What does a call of a function need, in the words of the keywords that people write?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypedDict
+
+from cantle.errors import RequestError
+from cantle.model.resources import Needs
+from cantle.model.study import Step
+
+
+class Options(TypedDict, total=False):
+    """Keywords of `cantle.task`, `with_options` and `Pilot.executor`.
+
+    `cores`, `gpus`, `memory` (MiB, or text as in "4 GB") and `resources` (name: count) are per node. `nodes`: so many at once;
+    `widths`: any of these numbers of nodes. `retries`: further attempts after a failure. `walltime`: seconds, or text as in
+    "10 min"; the call is ended then. `estimate`: how long it takes as far as anybody knows, likewise. `priority`: higher goes
+    first. `kind`: of node. `partition`: where it runs, by name. `name`: what people see instead of the function's.
+    """
+
+    cores: int
+    gpus: int
+    memory: int | str
+    nodes: int
+    widths: Sequence[int]
+    retries: int
+    walltime: float | str
+    estimate: float | str
+    priority: float
+    resources: Mapping[str, int]
+    kind: str
+    partition: str
+    name: str
+
+
+_KNOWN = frozenset(Options.__annotations__)
+
+
+def step_of(name: str, options: Options) -> Step:
+    """The step whose tasks are calls with these options. Raises RequestError with the key that is wrong."""
+    if unknown := sorted(options.keys() - _KNOWN):
+        raise RequestError(f"{name}: there is no option {unknown[0]}=; there are {', '.join(sorted(_KNOWN))}")
+    widths = tuple(sorted(set(options.get("widths", ()))))
+    named = dict(options.get("resources", {}))
+    for key, least, value in (
+        ("cores", 0, options.get("cores", 1)),
+        ("gpus", 0, options.get("gpus", 0)),
+        ("nodes", 1, options.get("nodes", 1)),
+        ("retries", 0, options.get("retries", 0)),
+        *(("widths", 1, width) for width in widths),
+        *((f"resources[{key!r}]", 0, value) for key, value in named.items()),
+    ):
+        if type(value) is not int or value < least:
+            raise RequestError(f"{name}: {key}={value!r} is no whole number from {least} on")
+    if widths and "nodes" in options and options["nodes"] not in widths:
+        raise RequestError(f"{name}: nodes={options['nodes']} is none of widths={widths}; leave one of them out")
+    needs = Needs(
+        cores=options.get("cores", 1),
+        nodes=widths[0] if widths else options.get("nodes", 1),
+        gpus=options.get("gpus", 0),
+        memory_mib=_memory(name, options.get("memory", 0)),
+        named=tuple(sorted(named.items())),
+        kind=options.get("kind", ""),
+    )
+    return Step(
+        options.get("name") or name,
+        needs,
+        walltime_s=_seconds(name, "walltime", options.get("walltime", 0.0)),
+        retries=options.get("retries", 0),
+        priority=float(options.get("priority", 0.0)),
+        widths=widths if len(widths) > 1 else (),
+        partition=options.get("partition", ""),
+    )
+
+
+def estimate_of(name: str, options: Options) -> float:
+    """Seconds, 0 where nobody knows. Raises RequestError."""
+    return _seconds(name, "estimate", options.get("estimate", 0.0))
+
+
+def _seconds(name: str, key: str, value: float | str) -> float:
+    if isinstance(value, str):
+        from cantle.readers.quantities import duration_s
+
+        try:
+            return duration_s(value)
+        except ValueError as problem:
+            raise RequestError(f"{name}: {key}={value!r}: {problem}") from None
+    if not 0 <= value < float("inf"):
+        raise RequestError(f"{name}: {key}={value!r} is no number of seconds")
+    return float(value)
+
+
+def _memory(name: str, value: int | str) -> int:
+    if isinstance(value, str):
+        from cantle.readers.quantities import memory_mib
+
+        try:
+            return memory_mib(value)
+        except ValueError as problem:
+            raise RequestError(f"{name}: memory={value!r}: {problem}") from None
+    if value < 0:
+        raise RequestError(f"{name}: memory={value!r} is no number of MiB")
+    return int(value)

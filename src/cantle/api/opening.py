@@ -1,0 +1,160 @@
+"""How does a program come to a pilot: one that is up, or one that is begun for it alone?
+
+The latter is `cantle up` in processes of its own, which no Ctrl-C in the program's terminal reaches. It ends when the program
+has left, or its connection is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from time import localtime, monotonic, sleep, strftime
+
+from cantle.errors import MachineError, RequestError
+from cantle.runtime.pilot.address import directory_of, pilots
+from cantle.runtime.pilot.messages import Sit
+from cantle.runtime.pilot.visiting import stay
+from cantle.store.layout import Layout
+from cantle.store.lock import holder
+
+_ENDS_WITHIN_S = 60.0
+_PAUSE_S = 0.02
+
+
+class Opened:
+    """A seat that was taken. `own`: the directory of the pilot that was begun for it, if one was."""
+
+    def __init__(self, name: str, directory: Path, connection: socket.socket, own: Path | None) -> None:
+        self.name = name
+        self.directory = directory
+        self.connection = connection
+        self._own = own
+
+    def close(self) -> None:
+        """Wait until a pilot of one's own has ended, and remove what it needed. Of one that does not end, all stays."""
+        if self._own is not None:
+            _await_end(self._own)
+
+
+def begin(pilot: str, directory: Path | None, name: str, words: list[str]) -> Opened:
+    """Take a seat at the pilot of that name; "": at one that is begun with these words. Raises RequestError, MachineError."""
+    if pilot and words:
+        raise RequestError(f"the pilot {pilot} has its nodes already: leave out what asks for others ({words[0]} ...)")
+    name = name or _program()
+    study = _study_directory(directory, name)
+    if pilot:
+        _, connection = stay(directory_of(pilot), pilot, _sit(name, study))
+        return Opened(pilot, study, connection, None)
+    own = _own_directory(name)
+    called = f"of {name}"
+    try:
+        _start(own, words)
+        _, connection = stay(own, called, _sit(name, study))
+    except BaseException:
+        _give_up(own)
+        raise
+    return Opened(called, study, connection, own)
+
+
+def _start(own: Path, words: list[str]) -> None:
+    command = [sys.executable, "-m", "cantle", "up", str(own), "--for-one-program", "-q", *words]
+    environment = {**os.environ, "PYTHONPATH": _with_cantle(os.environ.get("PYTHONPATH", ""))}
+    done = subprocess.run(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+        start_new_session=True,
+    )
+    if done.returncode:
+        said = done.stdout.decode(errors="replace").strip().removeprefix("cantle: ")
+        raise (RequestError if done.returncode != 1 else MachineError)(f"no pilot could be begun: {said}")
+
+
+def _with_cantle(path: str) -> str:
+    """This very Cantle is to be found, also where a program has only its `sys.path` to find it."""
+    here = str(Path(__file__).parent.parent.parent)
+    if here not in sys.path or here in path.split(os.pathsep):
+        return path
+    return os.pathsep.join(filter(None, (path, here)))
+
+
+def _sit(name: str, study: Path) -> Sit:
+    environ = {key: value for key, value in os.environ.items() if not key.startswith("CANTLE_")}
+    environ["CANTLE_PYTHONPATH"] = os.pathsep.join(str(Path(path or ".").absolute()) for path in sys.path)
+    env = {os.fsencode(key): os.fsencode(value) for key, value in environ.items()}
+    return Sit(name, str(study), env, tuple(sys.argv))
+
+
+def _program() -> str:
+    """What the program is called, as far as one can tell."""
+    word = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] not in ("", "-c", "-m") else ""
+    return word if word.isidentifier() and not word.startswith(("ipykernel", "__")) else "python"
+
+
+def _study_directory(wanted: Path | None, name: str) -> Path:
+    """A directory that is not there yet, or empty. Raises RequestError, MachineError."""
+    if wanted is not None:
+        wanted = wanted.absolute()
+        if wanted.exists() and (not wanted.is_dir() or any(wanted.iterdir())):
+            raise RequestError(f"{wanted} exists and is not empty; choose another directory=")
+        return wanted
+    stem = f"{name.replace(' ', '_').replace('/', '_')}_{strftime('%Y%m%d-%H%M%S', localtime())}"
+    number = 1
+    while True:
+        made = Path.cwd() / (stem if number == 1 else f"{stem}-{number}")
+        try:
+            made.mkdir()
+        except FileExistsError:
+            number += 1
+        except OSError as error:
+            raise MachineError(f"cannot make {made}: {error.strerror}. Choose another place with directory=") from error
+        else:
+            return made
+
+
+def _own_directory(name: str) -> Path:
+    from tempfile import mkdtemp
+
+    parent = pilots().parent / "private"
+    try:
+        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return Path(mkdtemp(prefix=f"{name.replace('/', '_')}-", dir=parent))
+    except OSError as error:
+        raise MachineError(f"cannot make a directory in {parent}: {error.strerror}. Set XDG_STATE_HOME.") from error
+
+
+def _await_end(own: Path) -> None:
+    from shutil import rmtree
+
+    layout = Layout(own)
+    deadline = monotonic() + _ENDS_WITHIN_S
+    while layout.lock.exists() and holder(layout.lock) is not None:
+        if monotonic() > deadline:
+            return
+        sleep(_PAUSE_S)
+    rmtree(own, ignore_errors=True)
+
+
+def _give_up(own: Path) -> None:
+    """Nothing came of it; a pilot that is up all the same ends by itself when no program comes."""
+    from shutil import rmtree
+
+    from cantle.errors import CantleError
+    from cantle.runtime.pilot.messages import Down
+    from cantle.runtime.pilot.visiting import ask
+
+    layout = Layout(own)
+    if layout.lock.exists() and holder(layout.lock) is not None:
+        try:
+            ask(own, own.name, Down(now=True))
+        except CantleError:
+            return
+        _await_end(own)
+    else:
+        rmtree(own, ignore_errors=True)

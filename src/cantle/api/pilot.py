@@ -1,0 +1,311 @@
+"""What is a pilot to the program that holds it: where it hands in calls, asks for partitions and nodes, and from where it goes?"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar, Token
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+
+from cantle.api.arguments import Aside
+from cantle.api.futures import Future, Futures
+from cantle.api.needs import Options
+from cantle.api.opening import Opened, begin
+from cantle.api.seat import Seat
+from cantle.api.tasks import Task, is_lasting
+from cantle.errors import RequestError
+from cantle.runner.calling.values import pack_call, pack_function
+from cantle.runtime.pilot.sitting_messages import NewTask, NodeNow, PartitionNews, WishNodes
+
+if TYPE_CHECKING:
+    from cantle.api.executor import Executor
+    from cantle.api.partitions import Partition
+    from cantle.api.views import Shown
+
+R = TypeVar("R")
+_LAST_WORDS_S = 10.0
+"""So long a pilot that is told to end all may take for it."""
+
+_current: ContextVar[Pilot | None] = ContextVar("cantle-pilot", default=None)
+_open: list[Pilot] = []
+
+
+def current() -> Pilot:
+    """The pilot of the `with` block that we are in; otherwise the one that was opened last. Raises RequestError."""
+    pilot = _current.get()
+    if pilot is not None and not pilot.closed:
+        return pilot
+    for pilot in reversed(_open):
+        if not pilot.closed:
+            return pilot
+    raise RequestError("no pilot is open: hand in calls within `with cantle.open() as pilot:`")
+
+
+class Pilot:
+    """Nodes, and what runs there for this program. Made by `cantle.open`.
+
+    At the end of its `with` block all calls are waited for; when the block is left by an exception, they are canceled first.
+    """
+
+    def __init__(self, opened: Opened) -> None:
+        self._opened = opened
+        self.directory = opened.directory
+        """Where the journal of this program's calls lies: for `cantle status`, `report`, `explain`."""
+        self._partitions: dict[str, Partition] = {}
+        self._numbers = count(1)
+        self._seat = Seat(opened.connection, opened.name, self._hear_of_partition)
+        self._aside = Aside(self.directory)
+        self._named: dict[str, Any] = {}
+        self._tasks: weakref.WeakKeyDictionary[Callable[..., Any], Task[..., Any]] = weakref.WeakKeyDictionary()
+        self._tokens: list[Token[Pilot | None]] = []
+        self._is_closed = False
+        _open.append(self)
+
+    # Calls
+
+    def submit(self, function: Callable[..., R] | Task[..., R], /, *args: Any, **kwargs: Any) -> Future[R]:
+        """Hand in a call of any function, on one core unless it is a task that says otherwise. As `Task.submit`."""
+        if not isinstance(function, Task):
+            function = self._task_of(function)
+        return self.hand_in(function, args, kwargs)
+
+    def map(self, function: Callable[..., R] | Task[..., R], /, *iterables: Iterable[Any]) -> Futures[R]:
+        """One call for each element, or for each row of several iterables side by side."""
+        if not isinstance(function, Task):
+            function = self._task_of(function)
+        return Futures(self.hand_in(function, row, {}) for row in zip(*iterables, strict=False))
+
+    def hand_in(
+        self,
+        task: Task[..., R],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        after: Iterable[Future[Any]] = (),
+    ) -> Future[R]:
+        """Hand in a call of a task. Raises RequestError, PilotGoneError, and what pickling raises."""
+        seat = self._seat
+        known = task.known
+        if known is None or known[0] is not seat:
+            digest, body = pack_function(task.function)
+            seat.define(digest, body)
+            known = task.known = (seat, digest, seat.step(task.step))
+        step = task.step.name
+        numbers = self._named.get(step)
+        if numbers is None:
+            numbers = self._named.setdefault(step, count(1))
+        arguments, takes = pack_call(args, kwargs, self._number_of)
+        future: Future[R] = Future(seat, f"{step}-{next(numbers)}", step)
+        before = tuple(self._number_in(each) for each in after) if after else ()
+        if len(arguments) > Aside.LEAST:
+            file = self._aside.put(arguments, future)
+            new = NewTask(future.name, known[2], known[1], b"", takes, takes, before, True, task.estimate_s, file)
+        else:
+            new = NewTask(future.name, known[2], known[1], arguments, takes, takes, before, True, task.estimate_s)
+        seat.hand_in(future, new)
+        return future
+
+    def cancel(self) -> None:
+        """End all calls that are not over."""
+        for future in list(self._seat.waiting.values()):
+            future.cancel()
+
+    def executor(self, **options: Unpack[Options]) -> Executor:
+        """A `concurrent.futures.Executor` whose calls have these needs. Raises RequestError."""
+        from cantle.api.executor import Executor
+
+        return Executor(self, options)
+
+    # Nodes
+
+    def partition(
+        self,
+        width: int = 1,
+        *,
+        name: str = "",
+        engine: str = "",
+        cores: int = 0,
+        gpus: int = 0,
+        memory: int | str = 0,
+        kind: str = "",
+        layout: str = "any",
+        near: Sequence[str] = (),
+    ) -> Partition:
+        """Nodes set apart for some of the calls, perhaps with an engine on them: `dask`, `ray`, or one of the pilot's own.
+
+        `width` counts nodes; `cores`, `gpus`, `memory` (MiB or text) are per node, 0 cores for whole nodes. Returns at once; its
+        `with` block begins when it is active. Raises RequestError.
+        """
+        from cantle.api.partitions import Partition, wish_of
+
+        name = name or f"{engine or 'part'}-{next(self._numbers)}"
+        if name in self._partitions:
+            raise RequestError(f"there is a partition {name} already; give this one another name")
+        wish = wish_of(name, width, engine, cores, gpus, memory, kind, layout, near)
+        part = self._partitions[name] = Partition(self, self._seat, wish)
+        part.ask()
+        return part
+
+    def scale(self, kind: str, count: int | None = None) -> None:
+        """Have so many nodes of this kind; None: as many as the pilot's policy finds right."""
+        self._seat.say(WishNodes(kind, count))
+        self._seat.flush()
+
+    def nodes(self) -> list[NodeNow]:
+        """The nodes that are there. Raises PilotGoneError."""
+        return self._seat.nodes().nodes
+
+    # How it goes
+
+    @property
+    def closed(self) -> bool:
+        """Whether it takes no more calls."""
+        return self._is_closed or self._seat.closed
+
+    @property
+    def name(self) -> str:
+        """What the pilot is called."""
+        return self._opened.name
+
+    def tally(self) -> dict[str, dict[str, int]]:
+        """By function, how many calls were handed in (`all`), and how many ended how."""
+        return {step: dict(counts) for step, counts in list(self._seat.tally.items())}
+
+    def show(self, every_s: float = 0.5) -> Shown:
+        """In a notebook, a view of the progress that stays up to date until the pilot is closed."""
+        from cantle.api.views import show
+
+        return show(self, every_s)
+
+    def _repr_html_(self) -> str:
+        from cantle.api.views import html_of_pilot
+
+        return html_of_pilot(self)
+
+    def __repr__(self) -> str:
+        waiting = len(self._seat.waiting)
+        state = "closed" if self.closed else f"{waiting:,} {'call' if waiting == 1 else 'calls'} not over"
+        return f"<Pilot {self.name}: {state}; {self.directory}>"
+
+    # Leaving
+
+    def close(self, cancel: bool = False) -> None:
+        """Wait for all calls, then leave; with `cancel` end them first. A pilot that was begun for this program ends too.
+
+        Ctrl-C while it waits cancels what is not over. Without effect on a pilot that is closed.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self in _open:
+            _open.remove(self)
+        seat = self._seat
+        try:
+            seat.leave(cancel)
+            if cancel:
+                seat.left.wait(_LAST_WORDS_S)
+            else:
+                seat.left.wait()
+        except BaseException:
+            seat.leave(True)
+            seat.left.wait(_LAST_WORDS_S)
+            raise
+        finally:
+            seat.hang_up()
+            self._aside.close()
+            self._opened.close()
+
+    def __enter__(self) -> Pilot:
+        self._tokens.append(_current.set(self))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._tokens:
+            _current.reset(self._tokens.pop())
+        self.close(cancel=kind is not None)
+
+    async def __aenter__(self) -> Pilot:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        import asyncio
+
+        if self._tokens:
+            _current.reset(self._tokens.pop())
+        await asyncio.to_thread(self.close, kind is not None)
+
+    # Inside
+
+    def _task_of(self, function: Callable[..., R]) -> Task[..., R]:
+        if not is_lasting(function):
+            return Task(function, {})
+        task = self._tasks.get(function)
+        if task is None:
+            task = self._tasks[function] = Task(function, {})
+        return task
+
+    def _number_of(self, value: Any) -> int | None:
+        return self._number_in(value) if isinstance(value, Future) else None
+
+    def _number_in(self, future: Future[Any]) -> int:
+        if future._seat is not self._seat:
+            raise RequestError(f"{future!r} is of another pilot; take its result() and hand that over")
+        return future.number
+
+    def _hear_of_partition(self, news: PartitionNews) -> None:
+        for part in [self._partitions[news.name]] if news.name in self._partitions else []:
+            part.hear(news)
+        if not news.name:  # the pilot has gone, and all of them with it
+            for part in list(self._partitions.values()):
+                part.hear(news)
+
+
+def open_pilot(
+    *,
+    nodes: str = "",
+    cores: int | None = None,
+    hosts: str | Sequence[str] = (),
+    slurm: Mapping[str, Any] | None = None,
+    kinds: Mapping[str, Any] | str | None = None,
+    scaling: str | Sequence[str] = (),
+    pilot: str = "",
+    directory: str | os.PathLike[str] | None = None,
+    name: str = "",
+    options: Sequence[str] = (),
+) -> Pilot:
+    """A pilot for this program's calls: this machine, unless something else is said.
+
+    `nodes`: deal this machine out, as in "4x8". `cores`: so many of it. `hosts`: over ssh, as `-j` has it. `slurm`: nodes of a
+    batch system, by what their kind says (`{"cores": 64, "max": 20}`); `kinds`: the same for several, by name, or as text or file.
+    `scaling`: policies and bounds. `pilot`: one that is up already, by name; then none of these. `directory`: for the journal
+    of the calls; by default a new one here. `name`: of the study. `options`: further words for `cantle up`.
+
+    Raises RequestError, MachineError.
+    """
+    words = [*options]
+    if nodes:
+        words += ["--nodes", nodes]
+    if cores is not None:
+        words += ["--cores", str(cores)]
+    for host in [hosts] if isinstance(hosts, str) and hosts else hosts:
+        words += ["-j", host]
+    declared: dict[str, Any] = {} if slurm is None else {"slurm": {"provider": "slurm", **slurm}}
+    if isinstance(kinds, str):
+        if declared:
+            raise RequestError("give slurm= or kinds= as text, not both")
+        words += ["--kinds", kinds]
+    elif declared or kinds:
+        import json
+
+        declared |= dict(kinds or {})
+        words += ["--kinds", json.dumps(declared)]
+    for policy in [scaling] if isinstance(scaling, str) and scaling else scaling:
+        words += ["--scaling", policy]
+    return Pilot(begin(pilot, Path(directory) if directory is not None else None, name, words))
