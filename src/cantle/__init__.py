@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cantle.api.partitions import Partition as Partition
     from cantle.api.pilot import Pilot as Pilot
     from cantle.api.pilot import current as current
-    from cantle.api.pilot import open_pilot as open
+    from cantle.api.pilot import open as open
     from cantle.api.tasks import Task as Task
     from cantle.api.tasks import task as task
     from cantle.errors import CantleError as CantleError
@@ -49,7 +49,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'cantle' has no attribute {name!r}")
     from importlib import import_module
 
-    value = getattr(import_module(f"cantle.{home}"), "open_pilot" if name == "open" else name)
+    value = getattr(import_module(f"cantle.{home}"), name)
     globals()[name] = value
     return value
 

@@ -95,9 +95,13 @@ class Future(concurrent.futures.Future[T]):
             loop = asyncio.get_running_loop()
             over = loop.create_future()
 
+            def reached() -> None:
+                if not over.done():
+                    over.set_result(None)
+
             def tell(_: object) -> None:
                 try:
-                    loop.call_soon_threadsafe(lambda: over.done() or over.set_result(None))
+                    loop.call_soon_threadsafe(reached)
                 except RuntimeError:  # the loop is closed: nobody waits
                     pass
 
@@ -121,7 +125,7 @@ class Future(concurrent.futures.Future[T]):
 
     @property
     def condition(self) -> str:
-        """A word for people: waits, runs, done, canceled, or how it failed."""
+        """A word for people: waits, runs, done, canceled, or how it failed, as the pilot has it."""
         if self._end is not None:
             return self._end.phase
         if self._state in _CANCELED:
@@ -198,12 +202,12 @@ class Future(concurrent.futures.Future[T]):
     # Inside
 
     def _tell(self) -> None:
-        if self._done_callbacks:
+        if self._done_callbacks:  # type: ignore[attr-defined]
             self._seat.tell(self)
 
     def tell_callbacks(self) -> None:
         """Call whom the user wanted to be called, in this thread."""
-        self._invoke_callbacks()
+        self._invoke_callbacks()  # type: ignore[attr-defined]
 
     def _lies_elsewhere(self) -> bool:
         end = self._end
@@ -258,7 +262,7 @@ def _error_of(name: str, end: End) -> BaseException:
         return unpack_error(end.value)
     if end.phase == "skipped":
         return DependencyError(why)
-    return WalltimeError(why) if end.phase == "timeout" else RemoteError(why)
+    return WalltimeError(why) if end.phase == "timedout" else RemoteError(why)
 
 
 class Futures(list[Future[T]]):
@@ -286,9 +290,11 @@ def gather(futures: Iterable[Future[T]], *, return_exceptions: bool = False) -> 
     _flush(wanted)
     if not return_exceptions:
         done, _ = concurrent.futures.wait(set(wanted), return_when=concurrent.futures.FIRST_EXCEPTION)
-        failed = [future for future in done if future.cancelled() or future.exception() is not None]
+        failed = [
+            future for future in wanted if future in done and (future.cancelled() or future.exception() is not None)
+        ]
         if failed:
-            return [min(failed, key=lambda future: future.number).result()]
+            return [failed[0].result()]
     else:
         concurrent.futures.wait(set(wanted))
     for future in wanted:
@@ -331,9 +337,10 @@ class as_completed(Iterator[Future[T]]):  # noqa: N801 (people know it as a func
     def __next__(self) -> Future[T]:
         if self._iterator is None:
             _flush(self._wanted)
-            self._iterator = concurrent.futures.as_completed(self._wanted, self._timeout)
+            self._iterator = iter(concurrent.futures.as_completed(self._wanted, self._timeout))
             self._wanted = set()
-        return next(self._iterator)  # type: ignore[no-any-return]
+        future: Future[T] = next(self._iterator)  # type: ignore[arg-type]
+        return future
 
     async def __aiter__(self) -> AsyncIterator[Future[T]]:
         import asyncio

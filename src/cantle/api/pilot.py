@@ -1,4 +1,4 @@
-"""What is a pilot to the program that holds it: where it hands in calls, asks for partitions and nodes, and from where it goes?"""
+"""What is a pilot to the program that holds it: where does it hand in calls, and ask for partitions and nodes?"""
 
 from __future__ import annotations
 
@@ -136,8 +136,8 @@ class Pilot:
     ) -> Partition:
         """Nodes set apart for some of the calls, perhaps with an engine on them: `dask`, `ray`, or one of the pilot's own.
 
-        `width` counts nodes; `cores`, `gpus`, `memory` (MiB or text) are per node, 0 cores for whole nodes. Returns at once; its
-        `with` block begins when it is active. Raises RequestError.
+        `width` counts nodes; `cores`, `gpus`, `memory` (MiB or text) are per node, 0 cores for whole nodes. Returns at
+        once; its `with` block begins when it is active. Raises RequestError.
         """
         from cantle.api.partitions import Partition, wish_of
 
@@ -267,7 +267,7 @@ class Pilot:
                 part.hear(news)
 
 
-def open_pilot(
+def open(
     *,
     nodes: str = "",
     cores: int | None = None,
@@ -283,7 +283,7 @@ def open_pilot(
     """A pilot for this program's calls: this machine, unless something else is said.
 
     `nodes`: deal this machine out, as in "4x8". `cores`: so many of it. `hosts`: over ssh, as `-j` has it. `slurm`: nodes of a
-    batch system, by what their kind says (`{"cores": 64, "max": 20}`); `kinds`: the same for several, by name, or as text or file.
+    batch system, by what their kind says (`{"cores": 64, "max": 20}`); `kinds`: the same for several by name, or a file.
     `scaling`: policies and bounds. `pilot`: one that is up already, by name; then none of these. `directory`: for the journal
     of the calls; by default a new one here. `name`: of the study. `options`: further words for `cantle up`.
 

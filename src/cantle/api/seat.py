@@ -1,10 +1,10 @@
-"""How does a program talk with its pilot as it goes: who numbers the calls, who sends them when, and who hears what came of them?
+"""How does a program talk with its pilot as it goes: who numbers calls, who sends them when, and who hears what became of them?
 
 Calls gather until somebody waits for one, until there are many, or until a moment has passed. They are sent in the order in
 which they were handed in. One thread listens, one sends what nobody else has sent, and one calls users' callbacks.
 
-A signal (Ctrl-C) may end any step of the main thread between two of its calls: what belongs together is stored without a call in
-between, and what was sent of a frame is counted by the very step that sends it.
+A signal (Ctrl-C) may end any step of the main thread between two of its calls: what belongs together is stored without a call
+in between, and what was sent of a frame is counted by the very step that sends it.
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ class Task(Generic[P, R]):
         """At which seat it was used last, and what it is called there: the function's digest and the step's number."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function, here and now."""
         return self.function(*args, **kwargs)
 
     def submit(self, *args: Any, after: Iterable[Future[Any]] = (), **kwargs: Any) -> Future[R]:
@@ -73,6 +74,7 @@ class Bound(Generic[R]):
         self._instance = instance
 
     def __call__(self, *args: Any, **kwargs: Any) -> R:
+        """Call the method, here and now."""
         return self._task.function(self._instance, *args, **kwargs)
 
     def submit(self, *args: Any, after: Iterable[Future[Any]] = (), **kwargs: Any) -> Future[R]:

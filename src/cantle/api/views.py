@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cantle.api.pilot import Pilot
 
 _COLOURS = {"done": "#4c8c4a", "failed": "#b33a3a", "other": "#c9a227", "left": "#dddddd"}
-_FAILED = ("failed", "timeout", "skipped", "unstartable")
+_FAILED = ("failed", "timedout", "skipped")
 
 
 def html_of_pilot(pilot: Pilot) -> str:

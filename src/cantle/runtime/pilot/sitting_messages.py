@@ -119,7 +119,7 @@ class Leave(msgspec.Struct, frozen=True, tag=True, array_like=True):
 class End(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
     """A task is over.
 
-    `phase` is its last one, in lower case: done, failed, timeout, canceled, skipped ... `value`: its packed result, or
+    `phase` is its last one, in lower case: done, failed, timedout, canceled, skipped `value`: its packed result, or
     what it raised; None when it is kept where it was made (`size` bytes) or there is none. `why`: a sentence for people.
     """
 

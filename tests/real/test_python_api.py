@@ -1,0 +1,268 @@
+"""Whether tasks from Python do what people of this ecosystem expect, on nodes of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import operator
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import cantle
+
+pytestmark = pytest.mark.real
+
+
+@cantle.task
+def square(x: int) -> int:
+    return x * x
+
+
+@cantle.task(name="total")
+def add_up(values: list[int]) -> int:
+    return sum(values)
+
+
+@cantle.task
+def fail(word: str) -> int:
+    raise ValueError(f"no {word}")
+
+
+@cantle.task
+def nap(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds
+
+
+@cantle.task
+def many_bytes(size: int) -> bytes:
+    return b"x" * size
+
+
+class Model:
+    factor = 3
+
+    @cantle.task
+    def times(self, x: int) -> int:
+        return self.factor * x
+
+
+@pytest.fixture(scope="module")
+def pilot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[cantle.Pilot]:
+    place = tmp_path_factory.mktemp("api")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(place / "state"))
+        with cantle.open(nodes="2x2", directory=place / "run") as pilot:
+            yield pilot
+        assert not list((place / "state" / "cantle" / "private").iterdir())
+
+
+def test_a_task_that_is_called_is_its_function() -> None:
+    assert square(4) == 16
+
+
+def test_results_come_in_the_order_of_their_futures(pilot: cantle.Pilot) -> None:
+    assert cantle.gather([square.submit(x) for x in range(20)]) == [x * x for x in range(20)]
+
+
+def test_futures_in_arguments_make_the_graph(pilot: cantle.Pilot) -> None:
+    squares = square.map(range(4))
+    assert add_up.submit(squares).result(30) == 14
+    assert pilot.submit(lambda d: d["a"][0] + d["b"], {"a": (squares[2],), "b": squares[3]}).result(30) == 13
+
+
+def test_lambdas_closures_builtins_and_methods_can_be_handed_in(pilot: cantle.Pilot) -> None:
+    offset = 5
+    assert pilot.submit(lambda x: x + offset, 1).result(30) == 6
+    assert pilot.submit(len, [1, 2]).result(30) == 2
+    assert pilot.submit(operator.add, 1, 2).result(30) == 3
+    assert Model().times.submit(2).result(30) == 6
+    assert pilot.submit(Model().times, 3).result(30) == 9
+
+
+def test_an_error_comes_with_its_remote_traceback(pilot: cantle.Pilot) -> None:
+    with pytest.raises(ValueError, match="no luck") as caught:
+        fail.submit("luck").result(30)
+    assert "in fail" in "".join(caught.value.__notes__)
+    assert "test_python_api.py" in "".join(caught.value.__notes__)
+
+
+def test_what_needs_a_failed_call_names_it(pilot: cantle.Pilot) -> None:
+    failed = fail.submit("way")
+    child = square.submit(failed)
+    with pytest.raises(cantle.DependencyError, match=failed.name):
+        child.result(30)
+    with pytest.raises(ValueError, match="no way"):
+        cantle.gather([failed, square.submit(1)])
+    found = cantle.gather([failed, square.submit(3)], return_exceptions=True)
+    assert isinstance(found[0], ValueError)
+    assert found[1] == 9
+
+
+def test_after_waits_for_those_that_failed_as_well(pilot: cantle.Pilot) -> None:
+    assert square.submit(2, after=[fail.submit("matter")]).result(30) == 4
+
+
+def test_large_results_and_arguments_find_their_way(pilot: cantle.Pilot) -> None:
+    large = many_bytes.submit(3 << 20)
+    assert pilot.submit(len, large).result(30) == 3 << 20
+    assert len(large.result(30)) == 3 << 20
+    data = os.urandom(2 << 20)
+    sizes = [pilot.submit(len, data) for _ in range(3)]
+    assert cantle.gather(sizes) == [2 << 20] * 3
+
+
+def test_a_call_that_runs_can_be_canceled(pilot: cantle.Pilot) -> None:
+    long = nap.submit(60)
+    child = square.submit(long)
+    assert long.cancel()
+    with pytest.raises(concurrent.futures.CancelledError):
+        long.result(30)
+    with pytest.raises((concurrent.futures.CancelledError, cantle.DependencyError)):
+        child.result(30)
+
+
+def test_a_call_that_takes_too_long_is_told_so(pilot: cantle.Pilot) -> None:
+    with pytest.raises(cantle.WalltimeError):
+        nap.with_options(walltime=0.2).submit(60).result(60)
+    with pytest.raises(TimeoutError):
+        nap.submit(1).result(0.05)
+
+
+def test_futures_are_told_as_they_are_over(pilot: cantle.Pilot) -> None:
+    slow, quick = nap.submit(1.0), nap.submit(0)
+    assert list(cantle.as_completed([slow, quick])) == [quick, slow]
+    done, left = cantle.wait([slow, quick])
+    assert done == {slow, quick}
+    assert not left
+    told: list[int] = []
+    square.submit(3).add_done_callback(lambda future: told.append(future.result()))
+    large = many_bytes.submit(1 << 20)
+    large.add_done_callback(lambda future: told.append(len(future.result())))
+    deadline = time.monotonic() + 30
+    while len(told) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert sorted(told) == [9, 1 << 20]
+
+
+def test_an_executor_serves_those_who_know_the_standard_library_alone(pilot: cantle.Pilot) -> None:
+    with pilot.executor(cores=1) as executor:
+        assert list(executor.map(pow, [2, 3], [3, 2])) == [8, 9]
+        futures = {executor.submit(nap.function, 0.01): n for n in range(3)}
+        assert {futures[future] for future in concurrent.futures.as_completed(futures)} == {0, 1, 2}
+    with pytest.raises(RuntimeError):
+        executor.submit(pow, 1, 1)
+
+
+def test_futures_can_be_awaited(pilot: cantle.Pilot) -> None:
+    async def main() -> list[int]:
+        first = await square.submit(3)
+        both = await asyncio.gather(square.submit(4), add_up.submit([1, 2]))
+        sizes = [len(await many_bytes.submit(1 << 20))]
+        seen = [await future async for future in cantle.as_completed(square.map([1, 2]))]
+        return [first, *both, *sizes, *sorted(seen)]
+
+    assert asyncio.run(main()) == [9, 16, 3, 1 << 20, 1, 4]
+
+
+def test_nodes_and_a_notebooks_view_are_told(pilot: cantle.Pilot) -> None:
+    square.submit(1).result(30)
+    assert [(node.name, node.cores) for node in pilot.nodes()] == [("node1", 2), ("node2", 2)]
+    assert "square" in pilot._repr_html_()
+    two = square.map([1, 2])
+    assert cantle.gather(two) == [1, 4]
+    assert "2 of 2 done" in two._repr_html_()
+
+
+def test_a_partition_takes_its_calls(pilot: cantle.Pilot) -> None:
+    with pilot.partition(width=1) as part:
+        assert part.nodes in (["node1"], ["node2"])
+        assert part.submit(os.getenv, "CANTLE_PARTITION").result(30) == part.name
+    with pytest.raises(cantle.CantleError, match="width=0"):
+        pilot.partition(width=0)
+
+
+def test_a_partition_with_dask_gives_a_client(pilot: cantle.Pilot) -> None:
+    with pilot.partition(width=1, engine="dask") as part:
+        assert part.client().submit(pow, 2, 5).result(30) == 32
+
+
+def test_what_cannot_be_is_refused_with_its_name(pilot: cantle.Pilot) -> None:
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        __import__("pickle").dumps(square.submit(1))
+    with pytest.raises(cantle.CantleError, match="there is no option"):
+        square.with_options(core=2)  # type: ignore[call-arg]
+
+
+SCRIPT = """
+import cantle, os, signal, sys, time
+@cantle.task
+def nap(s):
+    open(sys.argv[1], "a").write("began\\n")
+    time.sleep(s)
+def touch(path): open(path, "w").close()
+with cantle.open(cores=1, directory=sys.argv[2]) as pilot:
+    pilot.submit(touch, sys.argv[1]).result()
+    BODY
+print("left")
+"""
+
+
+def played(tmp_path: Path, body: str) -> subprocess.Popen[str]:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.replace("BODY", body))
+    env = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    words = [sys.executable, str(script), str(tmp_path / "began"), str(tmp_path / "run")]
+    return subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def gone(tmp_path: Path) -> bool:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        if subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, check=False).returncode:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def test_leaving_the_block_waits_for_all_calls(tmp_path: Path) -> None:
+    script = played(tmp_path, "pilot.submit(time.sleep, 0.3)")
+    said = script.communicate(timeout=60)[0]
+    assert said == "left\n"
+    assert gone(tmp_path)
+    status = [sys.executable, "-m", "cantle", "status", str(tmp_path / "run")]
+    told = subprocess.run(status, capture_output=True, text=True, check=True).stdout
+    assert "touch" in told
+    assert "sleep" in told
+
+
+def test_an_error_in_the_block_cancels_what_runs(tmp_path: Path) -> None:
+    script = played(tmp_path, "pilot.submit(time.sleep, 600); raise SystemExit('enough')")
+    assert "enough" in script.communicate(timeout=60)[0]
+    assert gone(tmp_path)
+
+
+def test_ctrl_c_ends_the_script_and_its_calls(tmp_path: Path) -> None:
+    script = played(tmp_path, "cantle.gather([pilot.submit(time.sleep, 600), nap.submit(600)])")
+    began = tmp_path / "began"
+    while not began.exists():
+        time.sleep(0.05)
+    script.send_signal(signal.SIGINT)
+    assert "KeyboardInterrupt" in script.communicate(timeout=60)[0]
+    assert gone(tmp_path)
+
+
+def test_nothing_stays_of_a_script_that_is_killed(tmp_path: Path) -> None:
+    script = played(tmp_path, "pilot.submit(time.sleep, 600).result()")
+    while not (tmp_path / "began").exists():
+        time.sleep(0.05)
+    script.kill()
+    script.communicate(timeout=60)
+    assert gone(tmp_path)
