@@ -253,3 +253,29 @@ def test_a_directory_that_holds_a_run_is_not_taken(pilot: Path, tmp_path: Path) 
     with pytest.raises(RequestError, match="holds a run already"):
         ask(pilot, "one", Sit("again", str(tmp_path / "work")))
     program.leave()
+
+
+def test_a_run_of_calls_is_shown_like_any_other_and_says_why_it_cannot_be_resumed(pilot: Path, tmp_path: Path) -> None:
+    program = Program(pilot, tmp_path / "work")
+    assert program.result(program.call(program.function(double), 4)) == 8
+    failed = program.call(program.function(fails))
+    assert program.end_of(failed).phase == "failed"
+    program.leave()
+
+    def cantle(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "cantle", *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+
+    patience = time.monotonic() + 20
+    while published(Layout(pilot)) is not None and time.monotonic() < patience:
+        time.sleep(0.05)
+    shown = cantle("status", "work").stdout
+    assert "double" in shown
+    assert "fails" in shown
+    why = cantle("explain", "work", "call.1").stdout
+    assert "ZeroDivisionError" in why
+    assert "on purpose" in why
+    assert cantle("report", "work").returncode == 0
+    resumed = cantle("resume", "work")
+    assert resumed.returncode == 1
+    assert "only that program can make them again" in resumed.stderr

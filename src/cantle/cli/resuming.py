@@ -63,6 +63,10 @@ def _resume(asked: Namespace) -> int:
     return conduct(conductor, machine, asked)
 
 
+PYTHON = "python"
+"""What stands in the place of a reader's name where a program made the calls."""
+
+
 def _take_out(layout: Layout) -> None:
     """A study of a pilot that is not up goes on by itself from now on."""
     from cantle.errors import RequestError
@@ -78,9 +82,18 @@ def _take_out(layout: Layout) -> None:
 
 
 def reopen(reader: str, folder: Path) -> Study:
-    """The study of a run again, by its reader's name, from the folder in which the run keeps it."""
+    """The study of a run again, by its reader's name, from the folder in which the run keeps it.
+
+    Raises RequestError when nobody can make it again.
+    """
     from cantle.plugins import find
 
+    if reader == PYTHON:
+        from cantle.errors import RequestError
+
+        raise RequestError(
+            "this run is calls that a Python program made, and only that program can make them again: run it anew"
+        )
     study: Study = find("readers", reader)().reopen(folder)
     return study
 
