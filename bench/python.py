@@ -1,8 +1,9 @@
 """How fast are calls of Python functions? 10,000 no-ops on two workers, and a chain of 500, journal on.
 
-Against `concurrent.futures.ProcessPoolExecutor` without chunks, each alternation in fresh processes, all workers warm. This is
-the loop alone, from the first launch to the last result in its sink; what a program adds that hands in its calls is not in it.
-Keys: loop_rate_vs_processpool (1 = as many calls a second), loop_hop_vs_processpool (1 = as long a hop).
+Against `concurrent.futures.ProcessPoolExecutor` without chunks, each alternation in fresh processes, all workers warm. Of
+what a program sees that hands them in (`cantle.open`, journal on), and of the loop alone, from the first launch to the last
+result in its sink. Of the program's chain each call is handed in with the future of the one before.
+Keys: rate_vs_processpool (1 = as many calls a second), hop_vs_processpool (1 = as long a hop), and loop_ of both.
 """
 
 from __future__ import annotations
@@ -50,6 +51,39 @@ def pool_chain() -> float:
             value = pool.submit(noop, value).result()
         assert value == 7
         return time.perf_counter() - start
+
+
+def api_calls() -> float:
+    """Seconds for all calls, by futures of a program."""
+    import cantle
+
+    with scratch() as room, cantle.open(cores=2, directory=Path(room) / "run") as pilot:
+        _warm(pilot)
+        start = time.perf_counter()
+        futures = [pilot.submit(noop, n) for n in range(CALLS)]
+        assert sum(future.result() for future in futures) == CALLS * (CALLS - 1) // 2
+        return time.perf_counter() - start
+
+
+def api_chain() -> float:
+    """Seconds for the chain of futures."""
+    import cantle
+
+    with scratch() as room, cantle.open(cores=2, directory=Path(room) / "run") as pilot:
+        _warm(pilot)
+        start = time.perf_counter()
+        last = pilot.submit(noop, 7)
+        for _ in range(HOPS - 1):
+            last = pilot.submit(noop, last)
+        assert last.result() == 7
+        return time.perf_counter() - start
+
+
+def _warm(pilot: Any) -> None:
+    for future in [pilot.submit(time.sleep, 0.3) for _ in range(WARM)]:
+        future.result()
+    for future in [pilot.submit(noop, n) for n in range(4)]:
+        future.result()
 
 
 def loop_calls() -> float:
@@ -128,7 +162,14 @@ def _by_the_loop(calls: list[tuple[int | None, tuple[int, ...]]]) -> tuple[float
     return end - max(when[n] for n in range(WARM)), values.unpack(results[len(tasks) - 1])
 
 
-CONTESTANTS = {"pool_calls": pool_calls, "loop_calls": loop_calls, "pool_chain": pool_chain, "loop_chain": loop_chain}
+CONTESTANTS = {
+    "pool_calls": pool_calls,
+    "api_calls": api_calls,
+    "loop_calls": loop_calls,
+    "pool_chain": pool_chain,
+    "api_chain": api_chain,
+    "loop_chain": loop_chain,
+}
 
 
 def main() -> None:
@@ -151,12 +192,19 @@ def main() -> None:
             for n in [CALLS if name.endswith("calls") else HOPS]
         ],
     )
-    rate = median_ratio(taken["pool_calls"], taken["loop_calls"])
-    hop = median_ratio(taken["loop_chain"], taken["pool_chain"])
+    rate = median_ratio(taken["pool_calls"], taken["api_calls"])
+    hop = median_ratio(taken["api_chain"], taken["pool_chain"])
+    loop_rate = median_ratio(taken["pool_calls"], taken["loop_calls"])
+    loop_hop = median_ratio(taken["loop_chain"], taken["pool_chain"])
     print(
         f"\ncalls: {rate:.2f} times the executor's rate; a hop takes {hop:.2f} of its time (median of {rounds} pairs)"
     )
-    conclude(loop_rate_vs_processpool=rate, loop_hop_vs_processpool=hop)
+    conclude(
+        rate_vs_processpool=rate,
+        hop_vs_processpool=hop,
+        loop_rate_vs_processpool=loop_rate,
+        loop_hop_vs_processpool=loop_hop,
+    )
 
 
 if __name__ == "__main__":

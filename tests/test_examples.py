@@ -78,11 +78,13 @@ def play(record: str, folder: Path, tools: Path) -> str:
 
 @pytest.fixture
 def tools(tmp_path: Path) -> Path:
-    """A folder with a `cantle` that is this very one."""
+    """A folder with a `cantle` that is this very one, and the Python that runs it."""
     folder = tmp_path / "bin"
     folder.mkdir()
     (folder / "cantle").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m cantle "$@"\n')
     (folder / "cantle").chmod(0o755)
+    (folder / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    (folder / "python").chmod(0o755)
     return folder
 
 
@@ -101,7 +103,8 @@ def test_an_example_prints_what_it_is_expected_to(record: Path, tmp_path: Path, 
 def test_every_example_has_its_expected_output() -> None:
     told = "".join(f"{record.parent.name}/{line}\n" for record in RECORDS for line in record.read_text().splitlines())
     examples = [path for path in EXAMPLES.rglob("*") if path.suffix in (".yaml", ".sh", ".json")]
-    assert len(examples) >= 3
+    examples += (EXAMPLES / "python").glob("*.py")
+    assert len(examples) >= 4
     for example in examples:
         assert re.search(rf"^{re.escape(example.parent.name)}/\$ .*\b{re.escape(example.name)}", told, re.MULTILINE), (
             example
