@@ -10,7 +10,9 @@ from cantle.allocations.providers.batch import JobOptions
 from cantle.allocations.providers.declared import Declared
 from cantle.errors import RequestError, StudyError
 from cantle.model.kinds import Kind
-from cantle.readers.kinds import kinds_in, kinds_in_words
+from cantle.readers.base import ReadOptions
+from cantle.readers.kinds import elasticity_in, kinds_in, kinds_in_words
+from cantle.readers.maestro import MaestroReader
 
 TEXT = """\
 cantle:
@@ -93,3 +95,39 @@ def test_what_is_wrong_is_told_with_its_place_and_what_would_help(text: str, wor
     with pytest.raises(StudyError) as told:
         kinds_in(text, "--kinds")
     assert words in str(told.value)
+
+
+STUDY = """\
+description: {name: grows, description: with kinds}
+cantle:
+  kinds:
+    small: {cores: 1, max: 2, provider: local}
+  scaling: [demand, idle=1s]
+study:
+  - {name: one, description: one, run: {cmd: "true"}}
+"""
+
+
+def test_a_study_declares_kinds_and_says_how_it_grows(tmp_path: Path) -> None:
+    file = tmp_path / "grows.yaml"
+    file.write_text(STUDY)
+    kinds, words = elasticity_in(file)
+    assert [(each.kind.name, each.kind.most, each.by) for each in kinds] == [("small", 2, "local")]
+    assert words == ("demand", "idle=1s")
+    plain = tmp_path / "plain.yaml"
+    plain.write_text(STUDY.replace("cantle:", "other:"))
+    assert elasticity_in(plain) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "key"),
+    [("cores: 1", "cores: none", "cantle.kinds.small.cores"), ("idle=1s", "[x]", "cantle.scaling[1]")],
+)
+def test_what_is_wrong_with_them_is_told_when_the_study_is_read(good: str, bad: str, key: str, tmp_path: Path) -> None:
+    file = tmp_path / "grows.yaml"
+    file.write_text(STUDY.replace(good, bad))
+    with pytest.raises(StudyError) as told:
+        MaestroReader().read(file, ReadOptions())
+    assert [problem.key for problem in told.value.problems] == [key]
+    with pytest.raises(StudyError):
+        elasticity_in(file)

@@ -9,6 +9,7 @@ from cantle.cli.command import wrong
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from cantle.allocations.fleet.source import Source
     from cantle.allocations.local import LocalAllocation
@@ -48,9 +49,22 @@ def elastic_options(parser: ArgumentParser) -> None:
 
 
 def kinds_asked(asked: Namespace) -> tuple[Declared, ...]:
-    """The kinds that the command line declares. Raises StudyError, RequestError."""
+    """The kinds that the command line declares, else the study; what it says of scaling is put down if nothing else is said.
+
+    Raises StudyError, RequestError.
+    """
     if asked.kinds is None:
-        return ()
+        study: Path | None = getattr(asked, "study_file", None)
+        if study is None or study.suffix not in (".yaml", ".yml"):
+            return ()
+        data = study.read_bytes() if study.is_file() else b""
+        if b"kinds:" not in data and b"scaling:" not in data:
+            return ()
+        from cantle.readers.kinds import elasticity_in
+
+        kinds, words = elasticity_in(study)
+        asked.scaling = asked.scaling or list(words)
+        return kinds
     from cantle.readers.kinds import kinds_in_words
 
     return kinds_in_words(asked.kinds)

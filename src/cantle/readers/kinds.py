@@ -89,6 +89,43 @@ def kinds_in_words(word: str) -> tuple[Declared, ...]:
         ) from None
 
 
+def elasticity_in(study: Path) -> tuple[tuple[Declared, ...], tuple[str, ...]]:
+    """The kinds that a study declares under `cantle.kinds`, and what it says under `cantle.scaling`; nothing, mostly.
+
+    Raises StudyError with all that is wrong with them. What cannot be read is the affair of whoever reads the study.
+    """
+    try:
+        data = study.read_bytes()
+    except OSError:
+        return (), ()
+    aside, findings = Findings(str(study)), Findings(str(study))
+    root = parse(data.decode("utf-8", "replace"), aside, "it is a study")
+    own = root.mapping.get("cantle") if root is not None else None
+    if own is None or not isinstance(own.value, dict):
+        return (), ()
+    kinds = kinds_of(own.mapping["kinds"], "cantle.kinds", findings) if "kinds" in own.mapping else ()
+    words = scaling_of(own, findings)
+    findings.raise_if_wrong()
+    return kinds, words
+
+
+def scaling_of(own: Item, findings: Findings) -> tuple[str, ...]:
+    """The words under `scaling`, one or a list, each as after --scaling. What is no word is noted."""
+    item = own.mapping.get("scaling")
+    if item is None:
+        return ()
+    entries = item.value if isinstance(item.value, list) else [item]
+    words = []
+    for i, entry in enumerate(entries):
+        if isinstance(entry.value, str):
+            words.append(entry.text)
+        else:
+            place = f"cantle.scaling[{i}]" if isinstance(item.value, list) else "cantle.scaling"
+            mend = "write [payoff, 'idle=60s'], as after --scaling"
+            findings.wrong(entry.line, place, f"must be a policy or a bound, not {entry.text or entry.kind}", mend)
+    return tuple(words)
+
+
 def kinds_of(block: Item, place: str, findings: Findings) -> tuple[Declared, ...]:
     """The kinds in this mapping of name to what is said of it, in the order of the file. What is wrong is noted."""
     if block.value is None or not is_kind(block, dict, place, findings):

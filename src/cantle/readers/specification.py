@@ -21,7 +21,7 @@ BATCH_TYPES = ("local", "slurm", "lsf", "flux", "local_pool")
 _TOP = ("description", "env", "batch", "study", "global.parameters", "cantle")
 _ENV = ("variables", "labels", "sources", "dependencies")
 _SLICING = ("slices", "streams", "max_active")
-_OWN = ("steps", "throttle", "rlimit", "fail_fast", "partitions", "engines", *_SLICING)
+_OWN = ("steps", "throttle", "rlimit", "fail_fast", "partitions", "engines", "kinds", "scaling", *_SLICING)
 _REFS = ("tag", "hash", "branch")
 TAKEN = ("SPECROOT",)
 
@@ -297,6 +297,12 @@ def _own(block: Item, spec: Specification, findings: Findings) -> None:
         from .engines import check_engines
 
         check_engines(block.mapping["partitions"], spec.partitions, spec.engines, findings)
+    if "kinds" in block.mapping or "scaling" in block.mapping:
+        from .kinds import kinds_of, scaling_of
+
+        if "kinds" in block.mapping:
+            kinds_of(block.mapping["kinds"], "cantle.kinds", findings)
+        scaling_of(block, findings)
     steps = block.mapping.get("steps")
     if steps is not None and steps.value is not None and is_kind(steps, dict, "cantle.steps", findings):
         spec.own_steps = steps.mapping
