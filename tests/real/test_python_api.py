@@ -266,3 +266,12 @@ def test_nothing_stays_of_a_script_that_is_killed(tmp_path: Path) -> None:
     script.kill()
     script.communicate(timeout=60)
     assert gone(tmp_path)
+
+
+def test_a_pilot_whose_nodes_are_yet_to_come_takes_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    kinds = {"small": {"cores": 2, "max": 2, "provider": "local"}}
+    with cantle.open(kinds=kinds, directory=tmp_path / "run") as pilot:
+        assert pilot.nodes() == []
+        assert pilot.submit(abs, -3).result(60) == 3
+        assert {node.kind for node in pilot.nodes()} == {"small"}

@@ -185,7 +185,7 @@ class Pilot:
             except PluginError as fault:
                 around.note(str(fault))
                 self.inbox.put(StopAsked(time(), str(fault)))  # from now on no packer is asked
-            if not told and self.state.room.alive:
+            if not told and (self.state.room.alive or self._may_grow()):
                 told = True
                 around.ready()
             if self.state.news:
@@ -200,6 +200,10 @@ class Pilot:
             if not self.state.stopping:
                 self._entrance.step()
             tend()
+
+    def _may_grow(self) -> bool:
+        """Whether nodes come when there is work for them: then it is up without any."""
+        return self.state.scaling is not None and bool(self.state.scaling.kinds)
 
     def _is_over(self) -> bool:
         if self.state.stopping:
