@@ -449,7 +449,8 @@ class ProcessEngine:
                 message = on_our_clock(message, ahead_s)
             if type(message) is Ended:
                 link.received = message.number
-                if message.outcome == "unstartable" and len(self._links) > 1:
+                if message.outcome == "unstartable" and len(self._links) > 1 and len(message.key) == 2:
+                    # a part of a gang has a longer key, and the gang's verdict names its node
                     message = replace(message, detail=f"on {link.node.name}: {message.detail}")
                 if message.key in link.running:
                     link.running.discard(message.key)
