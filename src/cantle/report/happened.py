@@ -11,6 +11,7 @@ from cantle.errors import RequestError
 from cantle.model.records import StudyOver
 from cantle.model.resources import Node
 from cantle.model.study import Commands, Study
+from cantle.report.growth import Growth
 from cantle.report.loading import Run, load
 from cantle.report.recorder import Recorder
 from cantle.report.timeline import Timeline
@@ -24,6 +25,7 @@ class Happened(msgspec.Struct):
     run: Run
     timeline: Timeline
     notes: list[str]
+    growth: Growth
 
     def study(self) -> Study:
         """The run's tasks as a study that can be simulated, not run."""
@@ -55,15 +57,17 @@ def happened_in(directory: Path) -> Happened:
     run = load(directory)
     state = State()
     recorder = Recorder(state)
+    growth = Growth()
     contents = read(run.layout.journal)
     for record in mended(state, contents):
         if type(record) is not StudyOver:  # that lets go of what is to be told here
             recorder.write(record)
             state.apply(record)
+            growth.note(state, record)
     if not state.studies:
         raise RequestError(f"nothing is to be told of the run in {run.directory} yet: its journal names no study")
     moment = run.now if run.conductor is not None else state.now
-    return Happened(run, recorder.finish(moment), [str(stretch) for stretch in contents.damaged])
+    return Happened(run, recorder.finish(moment), [str(stretch) for stretch in contents.damaged], growth)
 
 
 def _no_work(_directory: str) -> Commands:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from cantle.core.state import State
 from cantle.model.resources import count
+from cantle.report.growth import on_its_way
 from cantle.report.wording import duration, printable
-
-if TYPE_CHECKING:
-    from cantle.core.scaling.ledger import Request
 
 _MOST_TASKS = 2
 
@@ -39,18 +36,7 @@ def node_table(state: State, now: float) -> Iterator[str]:
         yield f"{count(state.awaited, 'node')} {'is' if state.awaited == 1 else 'are'} on the way"
     if state.scaling is not None:
         for request in state.scaling.open.values():
-            yield _on_its_way(request, now)
-
-
-def _on_its_way(request: Request, now: float) -> str:
-    """What is known of nodes that were asked for."""
-    which = "node" if request.coming == 1 else "nodes"
-    text = (
-        f"{request.coming:,} {which} of kind {request.kind} on the way for {duration(max(0.0, now - request.asked_at))}"
-    )
-    if request.expected_at > now:
-        text += f", expected in {duration(request.expected_at - now)}"
-    return f"{text}: {printable(request.detail)}" if request.detail else text
+            yield on_its_way(request, now)
 
 
 def node_line(state: State, index: int) -> str:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic, time
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from cantle.core.phases import FINAL, Phase
 from cantle.core.state import State
@@ -21,10 +21,15 @@ from cantle.report.pace import Pace
 from cantle.report.summary import MOST_FAILURES, summary_lines, summary_object
 from cantle.report.wording import COLOURS, WORDS, counted, duration, in_colour, printable, wants_colour
 
+if TYPE_CHECKING:
+    from cantle.report.growth import GrowthNews
+
 DELIVERY_S = 0.05
 SMALL = 200
 """Studies of up to so many tasks are told task by task."""
 SUMMARY_S = 10.0
+GROWTH_S = 0.5
+"""News about nodes that come and go are gathered for so long."""
 _LINES_OF_STDERR = 3
 
 
@@ -77,6 +82,8 @@ class Progress:
         self._next = 0.0
         self._begun = False
         self._gone = False
+        self._growth: GrowthNews | None = None
+        self._growth_due = 0.0
 
     def __call__(self, state: State) -> None:
         """Once a turn of the loop."""
@@ -89,6 +96,9 @@ class Progress:
         self._gather(state)
         while self._undelivered and self._undelivered[0][0] <= self._durable():
             self._deliver(state, self._undelivered.popleft()[1])
+        if state.scaling is not None and now >= self._growth_due:
+            self._growth_due = now + GROWTH_S
+            self._tell_growth(state)
         self.tick(state)
         self._flush()
         ended = monotonic()
@@ -98,6 +108,15 @@ class Progress:
         """Tell something that is not about a task."""
         self.say(f"note: {text}")
         self._flush()
+
+    def _tell_growth(self, state: State) -> None:
+        """What is new about nodes that come and go."""
+        if self._growth is None:
+            from cantle.report.growth import GrowthNews
+
+            self._growth = GrowthNews(state)
+        for line in self._growth.lines(state):
+            self.note(line)
 
     def finish(self, state: State, exit_code: int, directory: Path) -> None:
         """The run is over and its journal closed: tell what is left to be told, and the summary."""

@@ -56,6 +56,10 @@ def page(
         yield how_far(state, pace_of(state))
     else:
         yield counted(state.totals)
+    if state.scaling is not None and run.condition not in OVER:
+        from cantle.report.growth import growth_lines
+
+        yield from growth_lines(state, run.now)
     rows = step_rows(state)
     if rows:
         yield ""
@@ -225,6 +229,10 @@ def status_object(run: Run, all_tasks: bool = False) -> dict[str, object]:
         "steps": [{"name": row.name, "tasks": row.tasks, "counts": _by_name(row.totals)} for row in step_rows(state)],
         "damage": run.damage,
     }
+    if state.scaling is not None:
+        from cantle.report.growth import growth_object
+
+        found["scaling"] = growth_object(state)
     if run.jobs is not None:
         found["job"] = {"ident": run.jobs.ident, "stands": str(run.jobs.standing())}
     if condition in (Condition.RUNNING, Condition.STOPPING):

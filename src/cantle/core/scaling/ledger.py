@@ -53,6 +53,8 @@ class Ledger:
         """Those that can be had now, as they were declared."""
         self.requests: list[Request] = []
         """All that were ever made, by number."""
+        self.before = 0
+        """So many of them were made by earlier conductors."""
         self.open: dict[int, Request] = {}
         """Those of which nodes are on their way."""
         self.up: dict[str, int] = {}
@@ -82,6 +84,8 @@ class Ledger:
         """When nodes of the kind were last asked for."""
         self.reduced_at: dict[str, float] = {}
         """When the last one of the kind was given back, or was not wanted any more before it came."""
+        self.last: r.RequestNodes | r.WithdrawRequest | r.ReleaseNode | None = None
+        """What was decided last about how many nodes there are to be."""
         self._took_s: dict[str, tuple[int, float]] = {}
 
     # Questions
@@ -169,6 +173,7 @@ class Ledger:
 
     def gone(self) -> None:
         """Another conductor goes on, with nodes and kinds of its own. Requests keep their numbers, and bring nothing more."""
+        self.before = len(self.requests)
         for request in self.open.values():
             request.coming = 0
         for index in list(self.kind_of):
@@ -232,6 +237,7 @@ def _request_nodes(state: State, record: r.RequestNodes) -> None:
     request = Request(number, record.kind, record.count, record.time, record.why, expected_at, record.count)
     ledger.requests.append(request)
     ledger.open[number] = request
+    ledger.last = record
     ledger.asked_at[record.kind] = record.time
     state.version += 1
 
@@ -265,6 +271,7 @@ def _withdraw_request(state: State, record: r.WithdrawRequest) -> None:
     ledger = ledger_of(state)
     request = ledger.requests[record.request]
     fewer = min(record.count, request.coming)
+    ledger.last = record
     request.withdrawn += fewer
     request.coming -= fewer
     ledger._close_if_over(request)
@@ -293,6 +300,7 @@ def _release_node(state: State, record: r.ReleaseNode) -> None:
         return
     ledger.retiring.pop(record.node, None)
     ledger.released[record.node] = record.time
+    ledger.last = record
     if record.node in ledger.kind_of:
         ledger.reduced_at[ledger.kind_of[record.node]] = record.time
     if state.keeping is not None:

@@ -15,6 +15,7 @@ from cantle.report.happened import Happened
 from cantle.report.html.canvas import colours_of
 from cantle.report.html.charts import steps_chart
 from cantle.report.html.frame import Charts, figures, section, table, text, whole
+from cantle.report.html.growing import growth_section
 from cantle.report.html.sections import (
     MOST_ROWS,
     chain_section,
@@ -77,6 +78,7 @@ def report_page(happened: Happened, plan: Expected | None, no_plan: str = "") ->
         *(f'<p class="note">{text(note)}</p>' for note in happened.notes),
         _failures(timeline),
         charts_section(f"What ran where: {nodes_in_words(timeline)}", timeline, steps, colours, charts, until),
+        growth_section(happened, charts),
         _beside(timeline, steps, plan, no_plan, colours, charts, until),
         steps_section(steps, colours, real=True),
         partitions_section(timeline),
