@@ -113,6 +113,44 @@ def test_the_first_alternative_is_taken_and_the_others_only_where_it_cannot_be()
     assert rig.held(2) == {2: 6}, "who holds a part of one alternative gets nothing of another"
 
 
+def test_who_got_a_part_of_one_alternative_gets_nothing_of_one_that_lists_its_width_with_none() -> None:
+    rig = Rig(2, 2, "1 x 1 / 1, 1 x 2 / 1")
+    rig.ask(1, "2 x 2 or 0 x 2 + 1 x 1")
+    rig.turn()
+    assert rig.held(1) == {2: 1}
+
+
+@pytest.mark.parametrize(
+    ("wants", "held"),
+    [("2 x 2 or 0 x 2 + 1 x 1", {2: 1}), ("3 x 2 or 1 x 2 + 1 x 1", {2: 2}), ("4 x 2 or 2 x 2 + 1 x 1", {2: 3})],
+)
+def test_who_holds_more_of_a_width_than_an_alternative_has_gets_nothing_of_that_one(
+    wants: str, held: dict[int, int]
+) -> None:
+    rig = Rig(2 * held[2], 2, "1 x 1 / 1, 1 x 2 / 1")
+    rig.ask(1, f"{held[2]} x 2")
+    rig.turn()
+    rig.ask(1, wants)
+    assert rig.turn() == [] and rig.held(1) == held
+
+
+def test_who_holds_more_than_an_alternative_is_bounded_to_gets_the_rest_of_another() -> None:
+    rig = Rig(8, 2, "1 x 2, 1 x 1")
+    rig.ask(1, "2 x 2")
+    rig.turn()
+    rig.ask(1, "3 x 2 or 2 x 2 + 1 x 1, at most 1")
+    assert [len(grant.nodes) for grant in rig.turn()] == [2]
+
+
+def test_what_is_held_above_every_alternative_keeps_nobody_from_the_rest() -> None:
+    rig = Rig(6, 2, "1 x 1 / 1, 1 x 2 / 1")
+    rig.ask(1, "3 x 2")
+    rig.turn()
+    rig.ask(1, "1 x 2 + 2 x 1")
+    rig.turn()
+    assert rig.held(1) == {2: 3, 1: 2}
+
+
 def test_the_newest_want_replaces_the_one_before() -> None:
     rig = Rig(8, 1, "1 x 1")
     rig.ask(1, "8 x 1")

@@ -96,14 +96,18 @@ class Slices(RuleBasedStateMachine):
     def within(self, job: int, before: dict[int, int], granted: list[int]) -> None:
         """What was granted is a part of one of the combinations that the job wants."""
         held = self.rig.held(job)
-        mentioned = {width for choice in self.wants[job] for width, _ in choice.widths}
+        most: dict[int, int] = {}
+        for choice in self.wants[job]:
+            for width, n in choice.widths:
+                most[width] = max(most.get(width, 0), n)
         fitting = []
         for choice in self.wants[job]:
             counts = dict(choice.widths)
             total = sum(held.get(width, 0) for width in counts)
             fitting.append(
                 all(width in counts and held[width] <= counts[width] for width in granted)
-                and not any(width in mentioned and width not in counts for width in before)
+                and not any(width in most and width not in counts for width in before)
+                and all(min(n, most[width]) <= counts[width] for width, n in before.items() if width in counts)
                 and (choice.at_most is None or total <= choice.at_most)
             )
         assert any(fitting), f"{before} and {granted} for {self.wants[job]}"

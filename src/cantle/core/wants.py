@@ -56,16 +56,30 @@ class Claim:
 
 def open_widths(choices: tuple[Combination, ...], held: dict[int, int]) -> list[int]:
     """The widths of which one more element is wanted by whom holds these (width -> count), the preferred first."""
-    mentioned = {width for choice in choices for width, _ in choice.widths}
+    most: dict[int, int] = {}
+    for choice in choices:
+        for width, n in choice.widths:
+            most[width] = max(most.get(width, 0), n)
     found: dict[int, None] = {}
     for choice in choices:
         counts = dict(choice.widths)
-        if any(width in mentioned and width not in counts for width, n in held.items() if n):
-            continue
         total = sum(held.get(width, 0) for width in counts)
-        bound = choice.at_most is not None and total >= choice.at_most
+        if not _is_part(held, counts, most) or (choice.at_most is not None and total > choice.at_most):
+            continue
         lacking = [width for width, n in choice.widths if held.get(width, 0) < n]
-        if bound or not lacking:
+        if total == choice.at_most or not lacking:
             return []
         found.update(dict.fromkeys(lacking))
     return list(found)
+
+
+def _is_part(held: dict[int, int], counts: dict[int, int], most: dict[int, int]) -> bool:
+    """Whether what is held leaves this combination possible.
+
+    What no combination has room for is left from an earlier want, and speaks against none of them.
+    """
+    return all(
+        width not in most or (width in counts and min(n, most[width]) <= counts[width])
+        for width, n in held.items()
+        if n
+    )
