@@ -114,7 +114,6 @@ class Line:
             return
         if at:
             del incoming[:at]
-        if self.heard:
             self._on_news()
 
     def _await_room(self) -> None:

@@ -1,0 +1,116 @@
+"""The line between a pilot and a program that stays: pieces of frames, nonsense, and one side that does not read."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from cantle.runtime.inbox import SelectInbox
+from cantle.runtime.pilot import sitting
+from cantle.runtime.pilot.sitting import Line
+from cantle.runtime.pilot.sitting_messages import MOST_SAID, CancelTasks, Fetched, ForgetTasks, Leave, Note, Up
+
+
+def framed(*messages: Up) -> bytes:
+    body = msgspec.msgpack.encode(messages)
+    return len(body).to_bytes(4, "big") + body
+
+
+class Pair:
+    """A line of the pilot's, and the program's end of it."""
+
+    def __init__(self) -> None:
+        self.inbox = SelectInbox()
+        ours, self.program = socket.socketpair()
+        self.news = 0
+        self.line = Line(self.inbox, ours, b"hello", self.has_news)
+
+    def has_news(self) -> None:
+        self.news += 1
+
+    def turn(self) -> None:
+        self.inbox.wait(0.0)
+
+    def close(self) -> None:
+        self.line.close()
+        self.program.close()
+        self.inbox.close()
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    pair = Pair()
+    yield pair
+    pair.close()
+
+
+def test_what_could_not_be_sent_before_goes_first(pair: Pair) -> None:
+    pair.line.say([Note("more")])
+    heard = pair.program.recv(1000)
+    assert heard[:5] == b"hello"
+    assert msgspec.msgpack.decode(heard[9:]) == [["Note", "more"]]
+
+
+def test_frames_are_understood_in_whatever_pieces_they_come(pair: Pair) -> None:
+    data = framed(ForgetTasks([1, 2]), CancelTasks()) + framed(Leave(True))
+    for byte in data:
+        pair.program.sendall(bytes([byte]))
+        pair.turn()
+    assert list(pair.line.heard) == [ForgetTasks([1, 2]), CancelTasks(), Leave(True)]
+    assert pair.news == 2
+    assert not pair.line.over
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"\0\0\0\1\xc1", "cannot be understood"),
+        (framed()[:3] + b"\5" + msgspec.msgpack.encode([[]]) + b"1234", "cannot be understood"),
+        ((MOST_SAID + 1).to_bytes(4, "big"), "is longer than"),
+    ],
+)
+def test_nonsense_ends_the_line_and_says_why(pair: Pair, data: bytes, why: str) -> None:
+    pair.program.sendall(data)
+    pair.turn()
+    assert pair.line.over
+    assert why in pair.line.problem
+    assert pair.program.recv(1000) == b"hello"
+    assert pair.program.recv(1000) == b""
+
+
+def test_what_was_heard_before_the_end_still_counts(pair: Pair) -> None:
+    pair.program.sendall(framed(Leave()))
+    pair.turn()
+    pair.program.close()
+    pair.turn()
+    assert pair.line.over
+    assert not pair.line.problem
+    assert list(pair.line.heard) == [Leave()]
+
+
+def test_a_program_that_does_not_read_is_not_read_either_until_it_does(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sitting, "_MOST_UNSENT", 1 << 20)
+    large = b"x" * (1 << 20)
+    for task in range(3):
+        pair.line.say([Fetched(task, large)])
+    pair.program.sendall(framed(Leave()))
+    pair.turn()
+    assert not pair.line.heard
+    pair.program.settimeout(20)
+    read = 0
+    while read < 5 + 3 * len(large):
+        read += len(pair.program.recv(1 << 20))
+        pair.turn()
+    pair.turn()
+    assert list(pair.line.heard) == [Leave()]
+
+
+def test_what_is_said_on_a_line_that_is_over_is_lost_without_harm(pair: Pair) -> None:
+    pair.line.close()
+    pair.line.say([Note("nobody hears")])
+    assert pair.line.over
