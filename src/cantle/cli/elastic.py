@@ -46,6 +46,12 @@ def elastic_options(parser: ArgumentParser) -> None:
         help="who decides how many of them there are, as in fixed:4 or module:function; or a bound, as in idle=60s "
         f"({', '.join(_SETTINGS)}); may be repeated",
     )
+    group.add_argument(
+        "--on-idle",
+        metavar="COMMAND",
+        help="run this when a node has become unused (notice=30s says after how long): CANTLE_NODE, CANTLE_KIND and CANTLE_WHY "
+        "tell it which and why; the run does not wait for it",
+    )
 
 
 def kinds_asked(asked: Namespace) -> tuple[Declared, ...]:

@@ -192,7 +192,7 @@ def this_machine(asked: Namespace, errand: Callable[[], None] | None = None) -> 
             grace_s=grace_s,
         )
 
-    return Machine(allocation, engine, fleet is not None and fleet.is_spread)
+    return Machine(allocation, engine, fleet is not None and fleet.is_spread, asked.on_idle or "")
 
 
 JOBS = ("SLURM_JOB_ID", "SLURM_JOB_ID_HET_GROUP_0", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE", "FLUX_URI")

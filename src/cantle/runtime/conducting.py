@@ -70,11 +70,15 @@ MakeEngine = Callable[[SelectInbox, Layout, bool], Engine]
 
 
 class Machine(msgspec.Struct):
-    """On what a run stands: where nodes come from, and what tasks turn into there; `is_spread`: not on this machine alone."""
+    """On what a run stands: where nodes come from, and what tasks turn into there; `is_spread`: not on this machine alone.
+
+    `on_idle`: a command that is told of unused nodes.
+    """
 
     allocation: Allocation
     make_engine: MakeEngine
     is_spread: bool = False
+    on_idle: str = ""
 
 
 class Outcome(msgspec.Struct):
@@ -126,6 +130,7 @@ class Conductor:
         engine = machine.make_engine(self.inbox, self.layout, asks_gpus)
         decider.lines = engine.keeps_lines
         world = RealWorld(self.state, self.inbox, machine.allocation, engine, self.work)
+        world.on_idle = machine.on_idle
         try:
             self.work.prepare(str(self.layout.directory))
             with signals_stop_the_run(self.inbox):

@@ -26,6 +26,7 @@ from cantle.model.records import (
     NodeLost,
     NodeReleased,
     NodesJoined,
+    NoticeIdle,
     OpenPartition,
     PartitionTold,
     ReleaseNode,
@@ -45,6 +46,7 @@ from cantle.runtime.inbox import SelectInbox
 
 if TYPE_CHECKING:
     from cantle.runtime.haulage import Haulage
+    from cantle.runtime.idle_hook import IdleHook
 
 _NO_MORE = "the nodes of this run neither come nor go"
 if TYPE_CHECKING:
@@ -66,6 +68,9 @@ class RealWorld:
         self.engine = engine
         self.work = work
         self._hosting: Hosting | None = None
+        self.on_idle = ""
+        """A command that is told of unused nodes."""
+        self._hook: IdleHook | None = None
         self._wake_at = math.inf
         self._wanted: list[tuple[int, RequestNodes | WithdrawRequest | ReleaseNode]] = []
         """What this turn wants of the allocation, once it is written down; with the number of the request or node."""
@@ -188,6 +193,11 @@ class RealWorld:
             self.lost.append(f"node {self.state.room.nodes[decision.node].name} is drained: {decision.why}")
         elif type(decision) is ResumeNode:
             self.lost.append(f"node {self.state.room.nodes[decision.node].name} is used again: {decision.why}")
+        elif type(decision) is NoticeIdle:
+            node = self.state.room.nodes[decision.node]
+            self.lost.append(f"node {node.name} is unused: {decision.why}")
+            if self.on_idle:
+                self._idle_hook().tell(node.name, node.kind, decision.why)
 
     def _its_hosting(self) -> Hosting:
         if self._hosting is None:
@@ -195,6 +205,13 @@ class RealWorld:
 
             self._hosting = Hosting(self.state, self.inbox, self.engine)
         return self._hosting
+
+    def _idle_hook(self) -> IdleHook:
+        if self._hook is None:
+            from cantle.runtime.idle_hook import IdleHook
+
+            self._hook = IdleHook(self.on_idle, self.lost.append)
+        return self._hook
 
     def _cannot_start(self, launch: Launch, why: str) -> None:
         self.inbox.put(

@@ -125,6 +125,7 @@ class Pilot:
             around.note,
         )
         world = RealWorld(self.state, self.inbox, machine.allocation, engine, house.work)
+        world.on_idle = machine.on_idle
         self._sittings = Sittings(
             self.layout.directory,
             self.state,
