@@ -53,6 +53,7 @@ def cluster(standing_cluster: Cluster) -> Iterator[Cluster]:
 def tidy_cluster(standing_cluster: Cluster) -> Iterator[Cluster]:
     """As `cluster`; and the test fails if it leaves a process on a node."""
     yield standing_cluster
+    standing_cluster.settle()
     assert standing_cluster.mend() == [], "processes were left on the nodes"
 
 

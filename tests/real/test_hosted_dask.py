@@ -118,7 +118,7 @@ def test_a_stranger_without_the_partitions_papers_is_not_let_in(tmp_path: Path) 
 
     for foreign in (address.replace("tls", "tcp"), address):
         security = Security.temporary() if foreign.startswith("tls") else None
-        with pytest.raises(Exception, match=r"(?i)timed out|ssl|tls|closed|certificate"):
+        with pytest.raises(Exception, match=r"(?i)timed out|ssl|tls|closed|certificate|encryption required"):
             Client(foreign, security=security, timeout=2)
     (tmp_path / "go").touch()
     ended_well(run)

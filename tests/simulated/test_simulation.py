@@ -168,7 +168,7 @@ def test_a_simulation_without_nodes_refuses_all() -> None:
 
 def test_a_run_that_waits_for_nodes_that_never_come_runs_dry() -> None:
     with pytest.raises(CantleBug, match="nothing is to come, and yet not all is over"):
-        simulate([job("a")], [node()], events=(NodeLost(0.0, 0), NodesAwaited(0.0, 1)))
+        simulate([job("a")], [node()], events=(NodeLost(0.1, 0), NodesAwaited(0.1, 1)))
 
 
 def test_the_loop_writes_down_before_it_applies_and_applies_before_it_carries_out() -> None:

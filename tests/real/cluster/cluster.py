@@ -322,6 +322,11 @@ class Cluster:
         """Its own small disk has room again, and nothing on it."""
         self._node(node).inside(f"find {self.disk} -mindepth 1 -delete")
 
+    def settle(self, seconds: float = 3.0) -> bool:
+        """Give what runs on the nodes a moment to end by itself: whether nothing is left."""
+        nodes = [self._node(name) for name in self.nodes if name in self._names()]
+        return wait_until(lambda: not any(one.guests() for one in nodes if one.alive), seconds)
+
     def mend(self) -> list[str]:
         """After a test: every node as it was, no job left. Returns what had to be ended on the nodes, in words."""
         for name in self._names():
