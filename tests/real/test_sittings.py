@@ -39,7 +39,7 @@ from cantle.runtime.pilot.sitting_messages import (
     NewTasks,
     Up,
 )
-from cantle.runtime.pilot.visiting import ask, sit
+from cantle.runtime.pilot.visiting import ask, stay
 from cantle.store.layout import Layout
 
 pytestmark = pytest.mark.real
@@ -58,7 +58,7 @@ class Program:
 
     def __init__(self, pilot: Path, directory: Path, name: str = "calls") -> None:
         env = dict(os.environb)
-        self.line, self.seated = sit(pilot, "one", Sit(name, str(directory), env))
+        self.seated, self.line = stay(pilot, "one", Sit(name, str(directory), env))
         self.line.settimeout(60)
         self.tasks = self.steps = 0
         self.ends: dict[int, End] = {}

@@ -46,12 +46,10 @@ from cantle.runtime.inbox import SelectInbox
 
 if TYPE_CHECKING:
     from cantle.runtime.haulage import Haulage
+    from cantle.runtime.hosting import Hosting
     from cantle.runtime.idle_hook import IdleHook
 
 _NO_MORE = "the nodes of this run neither come nor go"
-if TYPE_CHECKING:
-    from cantle.runtime.hosting import Hosting
-
 TICK_S = 0.2
 """So often at least the loop turns, for progress and requests, when nothing happens."""
 

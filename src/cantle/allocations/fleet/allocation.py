@@ -34,6 +34,7 @@ from cantle.allocations.fleet.server import (
 from cantle.allocations.fleet.source import Invitation, Source
 from cantle.allocations.fleet.speech import version
 from cantle.allocations.forking import allow_many_files
+from cantle.allocations.overheard import OverheardInbox
 from cantle.errors import MachineError
 from cantle.model.records import Event, NodesAwaited, NodesJoined, StopAsked
 from cantle.model.resources import Node
@@ -173,7 +174,7 @@ class FleetAllocation:
         self._awaited = dict.fromkeys(range(len(self._sources)), 1)  # until they have said how many
         self._tell_awaited()
         if self._here is not None:
-            self._here.open(_HereInbox(inbox, self))
+            self._here.open(OverheardInbox(inbox, self.here_says))
             self.notes += self._here.notes
 
     def connect(self, node: Node) -> Channel:
@@ -412,21 +413,6 @@ def _share(one: Node, other: Node) -> bool:
 
 
 _PROBE = "probe"
-
-
-class _HereInbox:
-    """The inbox as this machine's own allocation sees it."""
-
-    def __init__(self, inbox: Inbox, fleet: FleetAllocation) -> None:
-        self._inbox = inbox
-        self._fleet = fleet
-        self.watch = inbox.watch
-        self.unwatch = inbox.unwatch
-        self.now = inbox.now
-
-    def put(self, event: Event) -> None:
-        """Hand over an event, or keep it for the sum of all that is awaited."""
-        self._fleet.here_says(event, self._inbox)
 
 
 class _Report:

@@ -21,6 +21,7 @@ from cantle.allocations.base import Allocation
 from cantle.allocations.carrying import Carrier, Errand, OneMachine, Then
 from cantle.allocations.fleet.source import Invitation
 from cantle.allocations.forking import LocalChannel
+from cantle.allocations.overheard import OverheardInbox
 from cantle.errors import CantleError, MachineError
 from cantle.model.kinds import Kind
 from cantle.model.records import (
@@ -167,7 +168,7 @@ class ElasticAllocation:
         inbox.watch(self._wake[0], self._hear)
         inbox.put(KindsDeclared(inbox.now(), self._kinds))
         if self._base is not None:
-            self._base.open(_BaseInbox(inbox, self))
+            self._base.open(OverheardInbox(inbox, self.base_says))
 
     def connect(self, node: Node) -> Channel:
         """Start a runner on this node, or give the channel to the one that has joined."""
@@ -431,21 +432,6 @@ def _called(node: Node, request: _Request) -> str:
         if name in request.handed:
             return name
     return request.handed[0] if len(request.handed) == request.count == 1 else ""
-
-
-class _BaseInbox:
-    """The inbox as the base sees it."""
-
-    def __init__(self, inbox: Inbox, elastic: ElasticAllocation) -> None:
-        self._inbox = inbox
-        self._elastic = elastic
-        self.watch = inbox.watch
-        self.unwatch = inbox.unwatch
-        self.now = inbox.now
-
-    def put(self, event: Event) -> None:
-        """Hand over an event, once it is counted."""
-        self._elastic.base_says(event, self._inbox)
 
 
 class _Answers:

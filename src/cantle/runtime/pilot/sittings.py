@@ -21,6 +21,7 @@ from cantle.errors import CantleError, RequestError
 from cantle.model import records as r
 from cantle.model.resources import Node, Place, indexes
 from cantle.model.study import Call, Command, Task
+from cantle.runtime.conducting import concerns
 from cantle.runtime.inbox import SelectInbox
 from cantle.runtime.pilot.door import Visitor
 from cantle.runtime.pilot.entering import Entry
@@ -41,7 +42,6 @@ from cantle.runtime.pilot.sitting_messages import (
     Fetched,
     ForgetTasks,
     Function,
-    Leave,
     Left,
     NewSteps,
     NewTask,
@@ -56,6 +56,7 @@ from cantle.runtime.pilot.sitting_messages import (
 )
 from cantle.runtime.pilot.splitting import SplitLog
 from cantle.runtime.pilot.submission import Submission
+from cantle.runtime.unheeded import unheeded
 from cantle.store.journal import Journal
 from cantle.store.layout import Layout
 from cantle.store.lock import ConductorLock
@@ -106,7 +107,6 @@ class Sitting:
         self.line = line
         self.leaving = False
         self.ends: list[End] = []
-        self.begun: dict[int, None] = {}
         self.told_begun: set[int] = set()
         self.partitions: dict[str, tuple[str, ...]] = {}
         """By name, what was told last of it."""
@@ -233,7 +233,6 @@ class Sittings:
                 self._has_gone(sitting)
 
     def _do(self, sitting: Sitting, message: Up) -> None:
-        kind = type(message)
         now, study = time(), sitting.number
         if isinstance(message, NewTasks):
             self._add(sitting, message)
@@ -250,25 +249,26 @@ class Sittings:
             tasks = None if message.tasks is None else self._numbers(sitting, message.tasks)
             self._write_down(r.CancelAsked(now, tasks, "its program", study if tasks is None else None))
         elif isinstance(message, AskPartition):
+            self._ask(r.PartitionAsked(now, message.wish, study, "its program"))
             sitting.partitions[message.wish.name] = ()
-            self._inbox.put(r.PartitionAsked(now, message.wish, study, "its program"))
         elif isinstance(message, ResizePartition):
-            self._inbox.put(r.PartitionResizeAsked(now, message.name, message.width, "its program", study))
+            self._ask(r.PartitionResizeAsked(now, message.name, message.width, "its program", study))
         elif isinstance(message, ClosePartition):
             asked = r.PartitionCancelAsked if message.now else r.PartitionDrainAsked
-            self._inbox.put(asked(now, message.name, "its program", study))
+            self._ask(asked(now, message.name, "its program", study))
         elif isinstance(message, WishNodes):
-            if self._state.scaling is None or message.kind not in self._state.scaling.kinds:
-                known = ", ".join(self._state.scaling.kinds) if self._state.scaling is not None else ""
-                raise RequestError(f"no kind of node is called {message.kind!r}; there are {known or 'none'}")
-            self._inbox.put(r.NodesWished(now, message.kind, message.count, "a program"))
+            self._ask(r.NodesWished(now, message.kind, message.count, "a program"))
         elif isinstance(message, AskNodes):
             sitting.follows_nodes = message.follow
             sitting.line.say([self._nodes_now()])
-        elif isinstance(message, Leave):
-            self._leave(sitting, message.cancel)
         else:
-            raise ValueError(kind.__name__)
+            self._leave(sitting, message.cancel)
+
+    def _ask(self, wish: r.Event) -> None:
+        """Hand on what is asked of the run. Raises RequestError when it speaks of nothing that is there."""
+        if not concerns(wish, self._state):
+            raise RequestError(unheeded(wish, self._state))
+        self._inbox.put(wish)
 
     def _add(self, sitting: Sitting, message: NewTasks) -> None:
         state = self._state
@@ -385,7 +385,6 @@ class Sittings:
                 continue
             own = state.studies[sitting.number].tasks.own_number(task)
             phase = state.phases[task]
-            sitting.begun.pop(own, None)
             sitting.told_begun.discard(own)
             sitting.work.calls.pop(own, None)
             result = self._results.pop(task, None)

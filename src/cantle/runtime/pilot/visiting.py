@@ -84,30 +84,6 @@ def _asked(pilot: Path, name: str, question: Question, timeout_s: float | None) 
     return answer, connection
 
 
-def sit(pilot: Path, name: str, question: Sit) -> tuple[socket.socket, Seated]:
-    """The connection of a program that stays, and what it was told. Raises as `ask` does."""
-    address = _address(pilot, name)
-    try:
-        connection = _connect(address)
-    except OSError as error:
-        raise RequestError(
-            f"the pilot {name} cannot be reached: {error.strerror or error}. Is it up? cantle up {name}"
-        ) from error
-    try:
-        answer = _talk(connection, address, question)
-        if isinstance(answer, Refused):
-            raise RequestError(answer.why)
-        if not isinstance(answer, Seated):
-            raise ValueError("it answered something else")
-    except (OSError, ValueError) as error:
-        connection.close()
-        raise PilotGoneError(f"the pilot {name} was asked, but it went away ({error})") from error
-    except BaseException:
-        connection.close()
-        raise
-    return connection, answer
-
-
 def _address(pilot: Path, name: str) -> Address:
     layout = Layout(pilot)
     there = holder(layout.lock) if layout.lock.exists() else None
