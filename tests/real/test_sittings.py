@@ -37,7 +37,10 @@ from cantle.runtime.pilot.sitting_messages import (
     NewSteps,
     NewTask,
     NewTasks,
+    Note,
+    ResizePartition,
     Up,
+    WishNodes,
 )
 from cantle.runtime.pilot.visiting import ask, stay
 from cantle.store.layout import Layout
@@ -279,3 +282,13 @@ def test_a_run_of_calls_is_shown_like_any_other_and_says_why_it_cannot_be_resume
     resumed = cantle("resume", "work")
     assert resumed.returncode == 1
     assert "only that program can make them again" in resumed.stderr
+
+
+def test_what_is_asked_in_vain_is_told_and_not_waited_for(pilot: Path, tmp_path: Path) -> None:
+    program = Program(pilot, tmp_path / "work")
+    program.say(ResizePartition("nobody's", 2), WishNodes("gpu", 1))
+    program.until(lambda: sum(isinstance(message, Note) for message in program.heard) == 2)
+    told = [message.text for message in program.heard if isinstance(message, Note)]
+    assert "nobody's" in told[0]
+    assert "gpu" in told[1]
+    program.leave()
