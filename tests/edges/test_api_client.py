@@ -17,6 +17,7 @@ from cantle.model.study import Step
 from cantle.runtime.pilot.messages import framed
 from cantle.runtime.pilot.sitting_messages import (
     CancelTasks,
+    Dismissed,
     End,
     Ends,
     Fetch,
@@ -106,6 +107,20 @@ def test_a_pilot_that_talks_nonsense_is_left(ends: tuple[Seat, Pilot]) -> None:
     pilot.connection.sendall(b"\0\0\0\2{}")
     with pytest.raises(PilotGoneError, match="broke"):
         future.result(20)
+
+
+def test_a_program_that_is_sent_away_is_told_why_wherever_it_waits(ends: tuple[Seat, Pilot]) -> None:
+    seat, pilot = ends
+    kept, open_one = handed_in(seat), handed_in(seat, 1)
+    pilot.say(Ends([End(0, "done", None, 99)]))
+    assert kept.exception(20) is None
+    kept.ask()
+    pilot.say(Dismissed("call 7 waits for call 9"))
+    for waited in (kept, open_one):
+        with pytest.raises(PilotGoneError, match="call 7 waits for call 9"):
+            waited.result(20)
+    with pytest.raises(PilotGoneError, match="call 7 waits for call 9"):
+        handed_in(seat, 2)
 
 
 def test_a_result_that_is_kept_is_fetched_once_and_forgotten_with_its_future(ends: tuple[Seat, Pilot]) -> None:

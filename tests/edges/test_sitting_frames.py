@@ -77,8 +77,33 @@ def test_nonsense_ends_the_line_and_says_why(pair: Pair, data: bytes, why: str) 
     pair.turn()
     assert pair.line.over
     assert why in pair.line.problem
-    assert pair.program.recv(1000) == b"hello"
+    last = pair.program.recv(1000)
+    assert last[:5] == b"hello"
+    assert msgspec.msgpack.decode(last[9:]) == [["Dismissed", pair.line.problem]]
     assert pair.program.recv(1000) == b""
+
+
+def test_who_is_sent_away_hears_all_that_was_said_and_nothing_that_it_says_counts(pair: Pair) -> None:
+    large = b"x" * (4 << 20)
+    pair.line.say([Fetched(0, large)])
+    pair.line.dismiss("no such call")
+    assert pair.line.over
+    pair.program.sendall(framed(Leave()))
+    pair.program.settimeout(20)
+    heard = bytearray()
+    while data := pair.program.recv(1 << 20):
+        heard += data
+        pair.turn()
+    assert msgspec.msgpack.decode(heard[5 + 4 + int.from_bytes(heard[5:9], "big") + 4 :]) == [
+        ["Dismissed", "no such call"]
+    ]
+    assert not pair.line.heard
+    news = pair.news
+    pair.program.close()
+    pair.turn()
+    pair.turn()
+    assert pair.news > news, "its connection is closed when it has hung up"
+    assert pair.line.problem == "no such call"
 
 
 def test_what_was_heard_before_the_end_still_counts(pair: Pair) -> None:

@@ -25,6 +25,7 @@ from cantle.runtime.pilot.address import published
 from cantle.runtime.pilot.messages import Seated, Sit
 from cantle.runtime.pilot.sitting_messages import (
     CancelTasks,
+    Dismissed,
     Down,
     End,
     Ends,
@@ -115,6 +116,10 @@ class Program:
         [fetched] = [m for m in self.heard if isinstance(m, Fetched) and m.task == of.task]
         assert not fetched.problem
         return unpack(read_kept(fetched.path) if fetched.path else fetched.value)
+
+    def dismissed(self) -> str:
+        [said] = [message.why for message in self.heard if isinstance(message, Dismissed)]
+        return said
 
     def leave(self, cancel: bool = False) -> None:
         self.say(Leave(cancel))
@@ -245,9 +250,59 @@ def test_nonsense_ends_the_one_who_said_it_and_nobody_else(pilot: Path, tmp_path
     bad.line.sendall(b"\0\0\0\3abc")
     with pytest.raises((ConnectionError, OSError)):
         bad.until(lambda: False)
+    assert "cannot be understood" in bad.dismissed()
     bad.line.close()
     assert good.result(good.call(good.function(double), 4)) == 8
     good.leave()
+
+
+@pytest.mark.parametrize(
+    ("messages", "why"),
+    [
+        (
+            [NewSteps([Step("s")]), NewTasks(0, [NewTask("a", 0, "nobody knows it")])],
+            "a function that was not handed in",
+        ),
+        ([NewTasks(0, [NewTask("a", 3, "")])], "step 3"),
+        ([Fetch(0)], "call 0"),
+        ([CancelTasks([5])], "call 5"),
+        ([Leave(), NewSteps([Step("late")])], "after it said that it leaves"),
+    ],
+)
+def test_who_breaks_the_rules_is_told_which_one_and_the_pilot_goes_on(
+    pilot: Path, tmp_path: Path, messages: list[Up], why: str
+) -> None:
+    good, bad = Program(pilot, tmp_path / "good"), Program(pilot, tmp_path / "bad")
+    begun = good.call(good.function(time.sleep), 0.2)
+    bad.say(*messages)
+    with pytest.raises((ConnectionError, OSError)):
+        bad.until(lambda: False)
+    assert why in bad.dismissed()
+    bad.line.close()
+    assert good.end_of(begun).phase == "done"
+    assert good.result(good.call(good.function(double), 4)) == 8
+    good.leave()
+
+
+def test_a_program_that_is_gone_while_it_waits_for_the_end_takes_its_calls_with_it(pilot: Path, tmp_path: Path) -> None:
+    program = Program(pilot, tmp_path / "work")
+    program.call(program.function(time.sleep), 100)
+    program.say(Leave())
+    program.line.close()
+    patience = time.monotonic() + 30
+    while published(Layout(pilot)) is not None:
+        assert time.monotonic() < patience, "its pilot goes with it"
+        time.sleep(0.05)
+    [phase] = load(tmp_path / "work").state.phases
+    assert phase.name == "CANCELED"
+
+
+def test_who_leaves_may_still_say_that_all_shall_be_canceled(pilot: Path, tmp_path: Path) -> None:
+    program = Program(pilot, tmp_path / "work")
+    sleeping = program.call(program.function(time.sleep), 100)
+    program.say(Leave())
+    program.leave(cancel=True)
+    assert program.end_of(sleeping).phase == "canceled"
 
 
 def test_a_directory_that_holds_a_run_is_not_taken(pilot: Path, tmp_path: Path) -> None:

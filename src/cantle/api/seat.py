@@ -28,6 +28,7 @@ from cantle.runtime.pilot.sitting_messages import (
     AskNodes,
     Begun,
     CancelTasks,
+    Dismissed,
     Down,
     Ends,
     Fetch,
@@ -135,9 +136,9 @@ class Seat:
             if self.closed or self._gone is not None:
                 raise self._why_closed()
             number = self._base + len(self._tasks)
-            future.number = number
             self.waiting[number] = future
             self._tasks.append(task)
+            future.number = number
             self._weight += len(task.arguments)
             self._count(future.step, "all")
             many = len(self._tasks) >= BATCH or self._weight >= BATCH_BYTES
@@ -346,6 +347,9 @@ class Seat:
         elif isinstance(message, Left):
             self._gone = RequestError(f"the pilot {self.pilot} was left: no more can be asked of it")
             self._finish(CantleBug("the pilot told that all is over, and did not tell of this call"))
+        elif isinstance(message, Dismissed):
+            why = f"the pilot {self.pilot} sent this program away and canceled its calls: {message.why}"
+            self._end(PilotGoneError(why))
 
     def _end(self, error: BaseException) -> None:
         if self._gone is None:

@@ -7,7 +7,7 @@ a transport brings it first. Results are told to a sink; the journal learns how 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import msgspec
@@ -92,6 +92,11 @@ class Calls:
     def define(self, digest: str, body: bytes) -> None:
         """A pickled function that calls may name from now on. It goes to a node with the first call there."""
         self._bodies.setdefault(digest, body)
+
+    @property
+    def functions(self) -> Container[str]:
+        """The digests of those that may be named."""
+        return self._bodies
 
     def result_of(self, task: int) -> Result | None:
         """What is known of the task's result; None when it has none, or it is forgotten or lost."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from cantle.model.seams import Inbox
-from cantle.runtime.pilot.sitting_messages import MOST_SAID, Down, Up
+from cantle.runtime.pilot.sitting_messages import MOST_SAID, Dismissed, Down, Up
 
 _READ_BYTES = 1 << 20
 _MOST_UNSENT = 1 << 26
@@ -40,6 +40,8 @@ class Line:
         self._room: select.epoll | None = None
         """Readable when the connection takes more; there while it did not."""
         self._deaf = False
+        self._dismissed = False
+        """It is told why, and nothing that it says counts; the connection lasts until it has hung up."""
         connection.setblocking(False)
         inbox.watch(connection.fileno(), self._listen)
         self.push()
@@ -55,6 +57,18 @@ class Line:
         if len(self._unsent) == 1:
             self.push()
 
+    def dismiss(self, why: str) -> None:
+        """Tell the program what it did wrong, and hear nothing more of it."""
+        if not self.over:
+            self.say([Dismissed(why)])
+        if not self.over:
+            self.over = self._dismissed = True
+            self.problem = why
+            self._incoming.clear()
+            if not self._unsent:
+                self._hang_up()
+            self._on_news()
+
     def push(self) -> None:
         """Send what the program takes."""
         try:
@@ -69,18 +83,20 @@ class Line:
         except BlockingIOError:
             self._await_room()
         except OSError:
-            self._end("")
+            self._end(self.problem)
             return
         if not self._unsent and self._room is not None:
             self._drop_room()
+        if not self._unsent and self._dismissed:
+            self._hang_up()
         if self._deaf and self._waiting <= _MOST_UNSENT:
             self._deaf = False
             self._inbox.watch(self._socket.fileno(), self._listen)
 
     def close(self) -> None:
         """No more is said or heard."""
-        if not self.over:
-            self._end("")
+        if not self.over or self._dismissed:
+            self._end(self.problem)
             self.heard.clear()
 
     def _listen(self) -> None:
@@ -95,7 +111,9 @@ class Line:
         except OSError:
             data = b""
         if not data:
-            self._end("")
+            self._end(self.problem)
+            return
+        if self._dismissed:
             return
         incoming = self._incoming
         incoming += data
@@ -110,7 +128,7 @@ class Line:
                 self.heard += self._decoder.decode(bytes(memoryview(incoming)[at + 4 : at + 4 + length]))
                 at += 4 + length
         except (ValueError, msgspec.MsgspecError) as problem:
-            self._end(f"what it said cannot be understood: {problem}")
+            self.dismiss(f"what it said cannot be understood: {problem}")
             return
         if at:
             del incoming[:at]
@@ -128,8 +146,16 @@ class Line:
             self._inbox.unwatch(room.fileno())
             room.close()
 
+    def _hang_up(self) -> None:
+        """All was sent: what the program still says is read, so that the last word is not lost with it."""
+        try:
+            self._socket.shutdown(socket.SHUT_WR)
+        except OSError:
+            self._end(self.problem)
+
     def _end(self, problem: str) -> None:
         self.over = True
+        self._dismissed = False
         self.problem = problem
         self._drop_room()
         self._inbox.unwatch(self._socket.fileno())

@@ -2,7 +2,8 @@
 
 The program asks at the door to `Sit` (`messages.py`), proves that it knows the secret, and is answered `Seated`. Then the
 same connection carries frames (their length in four bytes, and MessagePack), each a list of messages, both ways, until one
-side closes it. A program that is gone without `Leave` takes what it handed in with it: its study is canceled.
+side closes it. A program that is gone without `Leave` takes what it handed in with it: its study is canceled. So does one that
+breaks the rules: it is told which one, `Dismissed`.
 
 Steps and tasks are numbered by the program in the order in which it hands them in, from 0; the pilot knows which of its own
 those are. No pickle is ever loaded by the pilot.
@@ -191,6 +192,12 @@ class Left(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """All is over, and nothing more will be said."""
 
 
+class Dismissed(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """The program broke the rules of the conversation; `why` says how. Its calls are canceled, nothing more will be said."""
+
+    why: str
+
+
 Up: TypeAlias = (
     Function
     | NewSteps
@@ -206,5 +213,5 @@ Up: TypeAlias = (
     | Leave
 )
 """What the program says."""
-Down: TypeAlias = Ends | Begun | Fetched | PartitionNews | NodesNow | Note | Left
+Down: TypeAlias = Ends | Begun | Fetched | PartitionNews | NodesNow | Note | Left | Dismissed
 """What the pilot says."""

@@ -20,11 +20,12 @@ from cantle.engines.calls import Result
 from cantle.errors import CantleError, RequestError
 from cantle.model import records as r
 from cantle.model.resources import Node, Place, indexes
-from cantle.model.study import Call, Command, Task
+from cantle.model.study import Call, Command, PartitionWish
 from cantle.runtime.conducting import concerns
 from cantle.runtime.inbox import SelectInbox
 from cantle.runtime.pilot.door import Visitor
 from cantle.runtime.pilot.entering import Entry
+from cantle.runtime.pilot.growing import Breach, Known, check_calls, check_steps, numbers_of, rows_of
 from cantle.runtime.pilot.house import House, WriteDown
 from cantle.runtime.pilot.jobs import is_over, job_name
 from cantle.runtime.pilot.messages import Refused, Seated, Sit
@@ -44,7 +45,6 @@ from cantle.runtime.pilot.sitting_messages import (
     Function,
     Left,
     NewSteps,
-    NewTask,
     NewTasks,
     NodeNow,
     NodesNow,
@@ -72,7 +72,7 @@ class ProgramWork:
     """The commands of a program's calls. `own_number` tells which of its own numbers a task has."""
 
     def __init__(self) -> None:
-        self.calls: dict[int, tuple[NewTask, tuple[int, ...]]] = {}
+        self.calls: dict[int, Known] = {}
         """By its own number, each call that is not over, with the run's numbers of what it takes."""
 
     def prepare(self, directory: str) -> None:
@@ -222,11 +222,11 @@ class Sittings:
                 message = heard.popleft()
                 try:
                     self._do(sitting, message)
-                except CantleError as problem:
+                except RequestError as problem:
                     sitting.line.say([Note(str(problem))])
-                except (IndexError, KeyError, ValueError) as problem:
-                    self._note(f"{self._name(sitting)}: {type(message).__name__} makes no sense: {problem!r}")
-                    sitting.line.say([Note(f"what was asked for makes no sense: {type(message).__name__}")])
+                except Breach as problem:
+                    heard.clear()
+                    sitting.line.dismiss(str(problem))
             if sitting.line.over:
                 if sitting.line.problem:
                     self._note(f"{self._name(sitting)}: {sitting.line.problem}")
@@ -244,13 +244,13 @@ class Sittings:
             assert self._engine is not None
             self._engine.calls.define(message.digest, message.body)
         elif isinstance(message, NewSteps):
+            check_steps(self._state.studies[study], message.steps)
             self._write_down(r.StepsAdded(now, study, message.steps))
         elif isinstance(message, CancelTasks):
             tasks = None if message.tasks is None else self._numbers(sitting, message.tasks)
             self._write_down(r.CancelAsked(now, tasks, "its program", study if tasks is None else None))
         elif isinstance(message, AskPartition):
-            self._ask(r.PartitionAsked(now, message.wish, study, "its program"))
-            sitting.partitions[message.wish.name] = ()
+            self._ask_partition(sitting, message.wish)
         elif isinstance(message, ResizePartition):
             self._ask(r.PartitionResizeAsked(now, message.name, message.width, "its program", study))
         elif isinstance(message, ClosePartition):
@@ -270,46 +270,34 @@ class Sittings:
             raise RequestError(unheeded(wish, self._state))
         self._inbox.put(wish)
 
+    def _ask_partition(self, sitting: Sitting, wish: PartitionWish) -> None:
+        try:
+            self._ask(r.PartitionAsked(time(), wish, sitting.number, "its program"))
+        except RequestError as problem:
+            sitting.line.say([PartitionNews(wish.name, "failed", why=str(problem))])
+        else:
+            sitting.partitions[wish.name] = ()
+
     def _add(self, sitting: Sitting, message: NewTasks) -> None:
+        assert self._engine is not None
         state = self._state
         study = state.studies[sitting.number]
-        if message.first != study.known:
-            raise ValueError(f"tasks from {message.first} on, but {study.known} are known")
-        steps = study.step_numbers
-        own_number = study.tasks.number
+        check_calls(study, message, self._engine.calls.functions)
         for begin in range(0, len(message.tasks), TASKS_AT_ONCE):
-            some = message.tasks[begin : begin + TASKS_AT_ONCE]
-            known, first = study.known, len(state.tasks)
-            ahead = first - known
-
-            def number(own: int, known: int = known, ahead: int = ahead) -> int:
-                return own + ahead if own >= known else own_number(own)
-
-            rows = []
-            calls = sitting.work.calls
-            for own, call in enumerate(some, known):
-                if not 0 <= call.step < len(steps) or any(not 0 <= p < own for p in (*call.parents, *call.after)):
-                    raise ValueError(f"task {own} names a step or a parent that is not there")
-                parents, takes = call.parents, call.takes
-                if parents:
-                    parents = tuple([number(parent) for parent in parents])
-                    takes = tuple([number(taken) for taken in takes])
-                after = tuple([number(other) for other in call.after]) if call.after else ()
-                rows.append(Task(call.name, steps.number(call.step), parents, call.estimate_s, after))
-                calls[own] = (call, takes)
+            some, first = message.tasks[begin : begin + TASKS_AT_ONCE], len(state.tasks)
+            rows = rows_of(some, first, study.tasks, study.step_numbers.number, sitting.work.calls)
             self._write_down(r.TasksAdded(time(), first, rows, sitting.number))
 
     def _numbers(self, sitting: Sitting, own: Iterable[int]) -> list[int]:
-        tasks = self._state.studies[sitting.number].tasks
-        return [tasks.number(number) for number in own if 0 <= number < len(tasks)]
+        return numbers_of(self._state.studies[sitting.number], own)
 
     def _leave(self, sitting: Sitting, cancel: bool) -> None:
         study = self._state.studies[sitting.number]
+        if cancel and not is_over(self._state, study):
+            self._write_down(r.CancelAsked(time(), None, "its program", sitting.number))
         if not study.grows:
             return
         sitting.leaving = True
-        if cancel:
-            self._write_down(r.CancelAsked(time(), None, "its program", sitting.number))
         self._write_down(r.StudyClosed(time(), sitting.number))
         tenant = self._house.tenants.get(sitting.number)
         if tenant is not None and is_over(self._state, study):
@@ -319,7 +307,7 @@ class Sittings:
         """The program is not there any more: what it wanted, nobody wants."""
         self._sittings.pop(sitting.number, None)
         self.since = monotonic()
-        self._leave(sitting, cancel=not sitting.leaving)
+        self._leave(sitting, cancel=True)
         self._forget([task for task in self._state.studies[sitting.number].tasks if task not in self._forgotten])
 
     # Results
