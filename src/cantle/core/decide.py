@@ -56,6 +56,8 @@ class Decider:
         wakes_at = self._next_leave if self._granting is None else min(self._next_leave, self._granting.wakes_at)
         if "scaling wakes at" in self._memory:
             wakes_at = min(wakes_at, self._memory["scaling wakes at"])
+        if "rescuing wakes at" in self._memory:
+            wakes_at = min(wakes_at, self._memory["rescuing wakes at"])
         nearness: Nearness | None = self._memory.get("nearness")
         return wakes_at if nearness is None else min(wakes_at, nearness.wakes_at)
 
@@ -82,6 +84,10 @@ class Decider:
             from cantle.core.gathering import gather
 
             yield from gather(state)
+        if state.keeping is not None and state.lifetimes is not None and not state.stopping:
+            from cantle.core.rescuing import rescue
+
+            yield from rescue(state, self._memory)
         if state.to_stop:
             yield from stop_what_shall_stop(plan)
         if state.partitions.living or any(study.added.partitions for study in state.studies):

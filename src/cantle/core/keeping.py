@@ -103,6 +103,20 @@ class Keeping:
             return (), 0
         return stored.alone.keys(), stored.bytes_alone
 
+    def lost_with(self, index: int) -> list[int]:
+        """The tasks whose results are needed, live with this node, and nowhere that stays. Costs by what lives there."""
+        store = self._store_of.get(index)
+        stored = self._stores.get(store) if store is not None else None
+        if store is None or stored is None or stored.nodes & ~stored.leaving & ~(1 << index):
+            return []
+        first = {task: self._first_at(task) for task in stored.tasks if self.results[task].needed}
+        return [task for task, at in first.items() if at == store]
+
+    def _first_at(self, task: int) -> Store | None:
+        """Where the result is, when no place of it stays: the first of them."""
+        places = self.results[task].at
+        return None if any(self._stores[store].stays for store in places) else next(iter(places), None)
+
     def nodes_sharing(self, index: int) -> int:
         """The nodes, as bits, that see what lives with this one, itself included; 0 when it is not there."""
         store = self._store_of.get(index)
@@ -350,6 +364,8 @@ def keeping_of(state: State) -> Keeping:
         for index in indexes(state.room.alive):
             state.keeping.joined(state, index)
         for index in state.scaling.released if state.scaling is not None else ():
+            state.keeping.leaves(index)
+        for index in indexes(state.lifetimes.over) if state.lifetimes is not None else ():
             state.keeping.leaves(index)
     return state.keeping
 

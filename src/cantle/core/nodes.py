@@ -162,6 +162,8 @@ def _drain_node(state: State, record: r.DrainNode) -> None:
         ledger_of(state).retiring[record.node] = record.time
     if record.cause == "ends" and state.lifetimes is not None:
         state.lifetimes.over |= 1 << record.node
+        if state.keeping is not None:
+            state.keeping.leaves(record.node)
         for task in state.running_on.get(record.node, ()):
             if task not in state.being_stopped:
                 state.to_stop.setdefault(task, "interrupted")

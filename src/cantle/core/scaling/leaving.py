@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import inf
 
-from cantle.core.forecast import expected_end, expected_s
-from cantle.core.phases import ACTIVE, FINAL
+from cantle.core.moving import MOST_MOVES, move_s, needed_for_s, stays_longest
+from cantle.core.phases import FINAL
 from cantle.core.plan import Plan
 from cantle.core.scaling.idle import earmarked, is_empty, needed_alone_on, unused
 from cantle.core.scaling.ledger import Ledger
@@ -17,13 +17,6 @@ from cantle.core.state import State
 from cantle.model.kinds import Kind
 from cantle.model.records import Decision, DrainNode, MoveResults, NoticeIdle, ReleaseNode
 from cantle.model.resources import count, indexes
-
-MOVES_MIB_PER_S = 100.0
-"""So fast results are taken to move,"""
-MOVE_STARTS_S = 1.0
-"""and so long each move to take at least."""
-MOST_MOVES = 3
-"""So often it is tried to move what a node holds."""
 
 
 def let_go(plan: Plan, settings: Scaling) -> Iterator[Decision]:
@@ -88,11 +81,11 @@ def _move(plan: Plan, index: int, tasks: list[int], size: int) -> Iterator[Decis
     state = plan.state
     if state.keeping is not None and any(task in state.keeping.moving for task in tasks):
         return  # under way
-    move_s = MOVE_STARTS_S + size / (1 << 20) / MOVES_MIB_PER_S
-    if _needed_for_s(state, tasks) <= move_s:
-        _wake(plan, state.now + move_s)
+    takes_s = move_s(size)
+    if needed_for_s(state, tasks) <= takes_s:
+        _wake(plan, state.now + takes_s)
         return
-    to = _where_to(state, index)
+    to = stays_longest(state, index)
     tries = plan.memory.get(("moves", index), 0)
     if to < 0 or tries >= MOST_MOVES:
         return  # it waits until they are not needed any more
@@ -104,32 +97,6 @@ def _move(plan: Plan, index: int, tasks: list[int], size: int) -> Iterator[Decis
         to,
         f"{count(len(tasks), 'result')} that live there alone are needed, and the node shall go",
     )
-
-
-def _needed_for_s(state: State, tasks: list[int]) -> float:
-    """For how long the results are needed yet, seconds, as far as anybody can tell; infinite otherwise."""
-    longest = 0.0
-    for task in tasks:
-        users = [child for child in state.children[task] or () if state.phases[child] not in FINAL]
-        if not users:
-            return inf  # somebody outside the run wants it
-        for child in users:
-            if state.phases[child] not in ACTIVE:
-                return inf
-            end = expected_end(state.now, state.launched_at[child], expected_s(state, child))
-            longest = max(longest, end - state.now)
-    return longest
-
-
-def _where_to(state: State, index: int) -> int:
-    """The node that stays longest, as far as anybody knows, with the most that runs; -1 when there is none."""
-    ledger = state.scaling
-    leaving = (ledger.leaving() if ledger is not None else 0) | 1 << index
-    for drained in state.drained:
-        leaving |= 1 << drained
-    ends = {} if state.lifetimes is None else state.lifetimes.ends
-    stay = indexes(state.room.alive & ~leaving)
-    return max(stay, key=lambda n: (ends.get(n, inf), len(state.running_on.get(n, ())), -n), default=-1)
 
 
 def notices(plan: Plan, settings: Scaling) -> Iterator[Decision]:

@@ -1,0 +1,114 @@
+"""Results on nodes whose allocation ends while others stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from builders import CheckedState, Job, job, study_records
+from cantle.core.decide import Decider
+from cantle.model.records import AnyRecord, Event, Launch, MoveResults, ResultsForgotten, ResultsMoved
+from cantle.model.resources import Node
+from cantle.runtime.loop import run
+from cantle.runtime.simulated import Fate, SimulatedWorld
+from cantle.runtime.simulated_provider import SimulatedProvider
+
+GIB = 1 << 30
+WANTS = [job("makes"), job("long"), job("takes", "makes long")]
+"""The first is over soon, and what it has made is taken when the second is over, long after that."""
+
+
+class NoLog:
+    def write(self, record: AnyRecord) -> None:
+        pass
+
+    def flush(self) -> None:
+        pass
+
+
+def simulate(
+    jobs: list[Job], nodes: list[Node], kept: int, moves_in_s: float = 3.0, events: Iterable[Event] = ()
+) -> CheckedState:
+    """`makes` takes a second on the first node and leaves so much; `long` takes 200 s on the last one."""
+    fates: dict[int, Callable[[], Fate]] = {0: lambda: Fate(1.0, "done", kept), 1: lambda: Fate(200.0)}
+    state = CheckedState()
+    for record in study_records(jobs):
+        state.apply(record)
+    world = SimulatedWorld(
+        state,
+        [(0.0, nodes)],
+        lambda task, _attempt: fates.get(task, lambda: Fate(1.0))(),
+        provider=SimulatedProvider(moves_in_s=moves_in_s),
+    )
+    for event in [ResultsForgotten(0.5, [0]), *events]:
+        world.put(event)
+    run(state, world, NoLog(), Decider())
+    return state
+
+
+def moves(state: CheckedState) -> list[MoveResults]:
+    return [record for record in state.records if isinstance(record, MoveResults)]
+
+
+def launches(state: CheckedState, task: int) -> int:
+    return sum(isinstance(record, Launch) and record.task == task for record in state.records)
+
+
+def apart(name: str, ends_at: float = 0.0) -> Node:
+    return Node(name, 1, machine=name, ends_at=ends_at)
+
+
+def test_what_is_needed_later_is_brought_to_a_node_that_stays_when_its_own_has_to_be_empty() -> None:
+    state = simulate(WANTS, [apart("goes", 100.0), apart("stays")], 5)
+    assert state.succeeded
+    assert launches(state, 0) == 1, "the producer ran once"
+    (move,) = moves(state)
+    assert (state.room.nodes[move.node].name, state.room.nodes[move.to].name) == ("goes", "stays")
+    assert 89.0 < move.time < 97.0, "when it has to be empty, and in time"
+    assert "would be lost with goes, whose allocation ends" in move.why
+
+
+def test_more_than_can_be_moved_in_the_last_seconds_is_moved_before() -> None:
+    state = simulate(WANTS, [apart("goes", 100.0), apart("stays")], 3 * GIB)
+    (move,) = moves(state)
+    assert move.time < 50.0, "3 GiB take half a minute, and a disk may be half as fast"
+    assert launches(state, 0) == 1
+
+
+def test_what_lives_on_two_nodes_that_end_together_is_moved_as_well() -> None:
+    nodes = [apart("goes", 100.0), apart("goes-too", 100.0), apart("stays")]
+    jobs = [job("makes"), job("fills", estimate_s=500.0), *WANTS[1:]]
+    state = CheckedState()
+    for record in study_records(jobs):
+        state.apply(record)
+    seconds = [1.0, 2.0, 200.0, 1.0]
+    world = SimulatedWorld(
+        state,
+        [(0.0, nodes)],
+        lambda task, _attempt: Fate(seconds[task], "done", 5 if task == 0 else 0),
+        provider=SimulatedProvider(moves_in_s=1.0),
+    )
+    world.put(ResultsForgotten(0.5, [0]))
+    world.put(ResultsMoved(10.0, [0], 0, 1))
+    run(state, world, NoLog(), Decider())
+    assert state.succeeded
+    assert launches(state, 0) == 1
+    assert [state.room.nodes[move.to].name for move in moves(state)] == ["stays"]
+
+
+def test_where_all_nodes_end_together_nothing_is_moved() -> None:
+    state = simulate(WANTS, [apart("one", 900.0), apart("other", 900.0)], 5)
+    assert state.succeeded
+    assert moves(state) == []
+
+
+def test_what_is_not_needed_any_more_stays_where_it_is() -> None:
+    state = simulate([job("makes"), job("long")], [apart("goes", 100.0), apart("stays")], 5)
+    assert state.succeeded
+    assert moves(state) == []
+
+
+def test_a_target_without_room_is_not_asked_again_and_another_one_is() -> None:
+    nodes = [apart("goes", 100.0), apart("full"), apart("stays")]
+    state = simulate(WANTS, nodes, 5, events=[ResultsMoved(20.0, [0], 0, 1, "no room")])
+    assert [state.room.nodes[move.to].name for move in moves(state)] == ["stays"]
+    assert launches(state, 0) == 1
