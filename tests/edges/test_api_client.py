@@ -12,8 +12,9 @@ import pytest
 
 from cantle.api.futures import Future
 from cantle.api.seat import Seat
-from cantle.errors import CantleError
+from cantle.errors import CantleError, DependencyError
 from cantle.model.study import Step
+from cantle.runner.calling.values import pack_error
 from cantle.runtime.pilot.messages import framed
 from cantle.runtime.pilot.sitting_messages import (
     CancelTasks,
@@ -121,6 +122,40 @@ def test_a_program_that_is_sent_away_is_told_why_wherever_it_waits(ends: tuple[S
             waited.result(20)
     with pytest.raises(PilotGoneError, match="call 7 waits for call 9"):
         handed_in(seat, 2)
+
+
+def test_the_cause_is_the_error_of_the_call_that_the_pilot_names(ends: tuple[Seat, Pilot]) -> None:
+    seat, pilot = ends
+    step = seat.step(Step("work"))
+
+    def call(name: str, *needs: Future[object]) -> Future[object]:
+        future: Future[object] = Future(seat, name, "work", needs)
+        seat.hand_in(future, NewTask(name, step, "digest", b"x"))
+        return future
+
+    good, one, two = call("good"), call("work-1"), call("work-11")
+    between = call("between", good, one, two)
+    last = call("last", good, between)
+    failed = [End(n, "failed", pack_error(ValueError(f"number {n}"), "a traceback")) for n in (1, 2)]
+    skipped = [End(n, "skipped", why="work-11 did not succeed") for n in (3, 4)]
+    pilot.say(Ends([End(0, "done", pickle.dumps(7)), *failed, *skipped]))
+    for needing in (last, between):
+        error = needing.exception(20)
+        assert isinstance(error, DependencyError)
+        assert str(error.__cause__) == "number 2"
+    assert two.exception(20) is between.exception(20).__cause__  # type: ignore[union-attr]
+
+
+def test_a_call_that_is_over_holds_none_of_what_it_took(ends: tuple[Seat, Pilot]) -> None:
+    seat, pilot = ends
+    first = handed_in(seat)
+    second: Future[object] = Future(seat, "second", "work", (first,))
+    seat.hand_in(second, NewTask("second", 0, "digest", b"x"))
+    number = first.number
+    pilot.say(Ends([End(0, "done", pickle.dumps(1)), End(1, "done", pickle.dumps(2))]))
+    assert second.result(20) == 2
+    del first
+    assert ForgetTasks([number]) in pilot.hear_until(ForgetTasks)
 
 
 def test_a_result_that_is_kept_is_fetched_once_and_forgotten_with_its_future(ends: tuple[Seat, Pilot]) -> None:

@@ -106,6 +106,21 @@ def test_what_needs_a_failed_call_names_it(pilot: cantle.Pilot) -> None:
     assert found[1] == 9
 
 
+def test_what_needs_a_failed_call_has_its_error_as_the_cause_through_whatever_lies_between(pilot: cantle.Pilot) -> None:
+    failed = fail.submit("way")
+    child = square.submit(failed)
+    grandchild = add_up.submit([square.submit(2), square.submit(child)])
+    late = square.submit(failed)
+    for needing in (grandchild, child, late):
+        with pytest.raises(cantle.DependencyError, match=f"{failed.name} did not succeed") as caught:
+            needing.result(30)
+        cause = caught.value.__cause__
+        assert isinstance(cause, ValueError)
+        assert "in fail" in "".join(cause.__notes__)
+    slow = nap.with_options(walltime=0.2).submit(60)
+    assert isinstance(getattr(square.submit(slow).exception(60), "__cause__", None), cantle.WalltimeError)
+
+
 def test_after_waits_for_those_that_failed_as_well(pilot: cantle.Pilot) -> None:
     assert square.submit(2, after=[fail.submit("matter")]).result(30) == 4
 

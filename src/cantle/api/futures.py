@@ -18,7 +18,7 @@ from concurrent.futures._base import (
 )
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from cantle.errors import DependencyError, RemoteError, WalltimeError
+from cantle.errors import RemoteError, WalltimeError
 from cantle.runner.calling.values import unpack, unpack_error
 
 if TYPE_CHECKING:
@@ -32,13 +32,15 @@ _CANCELED = (CANCELLED, CANCELLED_AND_NOTIFIED)
 class Future(concurrent.futures.Future[T]):
     """The result of one call, to come."""
 
-    def __init__(self, seat: Seat, name: str, step: str) -> None:
+    def __init__(self, seat: Seat, name: str, step: str, needs: tuple[Future[Any], ...] = ()) -> None:
         super().__init__()
         self.name = name
         """What `status` and `explain` call the task."""
         self.number = -1
         self.step = step
         self.file = ""
+        self.needs = needs
+        """Whose results it takes: until it is over, or if it was not begun, until somebody has seen why."""
         self._seat = seat
         self._end: End | None = None
         self._asked = False
@@ -51,7 +53,8 @@ class Future(concurrent.futures.Future[T]):
         """What the call returned. Waits for it, at most `timeout` seconds.
 
         Raises what the call raised, with the remote traceback as a note; DependencyError when one that it needs failed,
-        WalltimeError, RemoteError when its worker died, CancelledError, TimeoutError, or PilotGoneError.
+        whose error is then its `__cause__`; WalltimeError, RemoteError when its worker died, CancelledError, TimeoutError,
+        or PilotGoneError.
         """
         self._wait(timeout)
         if not self._settled:
@@ -78,6 +81,7 @@ class Future(concurrent.futures.Future[T]):
             if self._state in _CANCELED:
                 return True
             self._state = CANCELLED
+            self.needs = ()
             self._condition.notify_all()
             self.set_running_or_notify_cancel()
         self._seat.cancel(self)
@@ -156,6 +160,8 @@ class Future(concurrent.futures.Future[T]):
             if self._state in _CANCELED or self._state == FINISHED:
                 return
             self._end = end
+            if end.phase != "skipped":
+                self.needs = ()
             if canceled:
                 self._state = CANCELLED
                 self._condition.notify_all()
@@ -186,6 +192,7 @@ class Future(concurrent.futures.Future[T]):
                     self._condition.notify_all()
                 return
             self._exception = error
+            self.needs = ()
             self._settled = True
             self._state = FINISHED
             for waiter in self._waiters:
@@ -228,7 +235,8 @@ class Future(concurrent.futures.Future[T]):
         end = self._end
         assert end is not None
         if end.phase != "done":
-            self._exception = _error_of(self.name, end)
+            self._exception = _error_of(self, end)
+            self.needs = ()
         elif end.value is not None:
             self._result = unpack(end.value)
         else:
@@ -256,12 +264,14 @@ def _read(fetched: Fetched) -> Any:
     return unpack(read_kept(fetched.path))
 
 
-def _error_of(name: str, end: End) -> BaseException:
-    why = f"{name}: {end.why}" if end.why else f"{name}: {end.phase}"
+def _error_of(future: Future[Any], end: End) -> BaseException:
+    why = f"{future.name}: {end.why or end.phase}"
     if end.value:
         return unpack_error(end.value)
     if end.phase == "skipped":
-        return DependencyError(why)
+        from cantle.api.blame import not_begun
+
+        return not_begun(future, why)
     return WalltimeError(why) if end.phase == "timedout" else RemoteError(why)
 
 

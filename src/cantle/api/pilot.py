@@ -97,8 +97,16 @@ class Pilot:
         numbers = self._named.get(step)
         if numbers is None:
             numbers = self._named.setdefault(step, count(1))
-        arguments, takes = pack_call(args, kwargs, self._number_of)
-        future: Future[R] = Future(seat, f"{step}-{next(numbers)}", step)
+        needs: list[Future[Any]] = []
+
+        def number_of(value: Any) -> int | None:
+            if not isinstance(value, Future):
+                return None
+            needs.append(value)
+            return self._number_in(value)
+
+        arguments, takes = pack_call(args, kwargs, number_of)
+        future: Future[R] = Future(seat, f"{step}-{next(numbers)}", step, tuple(needs))
         before = tuple(self._number_in(each) for each in after) if after else ()
         if len(arguments) > Aside.LEAST:
             file = self._aside.put(arguments, future)
@@ -250,9 +258,6 @@ class Pilot:
         if task is None:
             task = self._tasks[function] = Task(function, {})
         return task
-
-    def _number_of(self, value: Any) -> int | None:
-        return self._number_in(value) if isinstance(value, Future) else None
 
     def _number_in(self, future: Future[Any]) -> int:
         if future._seat is not self._seat:
