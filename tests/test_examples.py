@@ -103,7 +103,7 @@ def test_an_example_prints_what_it_is_expected_to(record: Path, tmp_path: Path, 
 def test_every_example_has_its_expected_output() -> None:
     told = "".join(f"{record.parent.name}/{line}\n" for record in RECORDS for line in record.read_text().splitlines())
     examples = [path for path in EXAMPLES.rglob("*") if path.suffix in (".yaml", ".sh", ".json")]
-    examples += (EXAMPLES / "python").glob("*.py")
+    examples += (path for folder in ("python", "elastic") for path in (EXAMPLES / folder).glob("*.py"))
     assert len(examples) >= 4
     for example in examples:
         assert re.search(rf"^{re.escape(example.parent.name)}/\$ .*\b{re.escape(example.name)}", told, re.MULTILINE), (

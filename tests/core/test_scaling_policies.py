@@ -146,3 +146,12 @@ def test_what_a_function_returns_is_understood_or_refused() -> None:
     ):
         with pytest.raises(PluginError, match=said):
             wishes_in(returned, kinds)
+
+
+@pytest.mark.parametrize("policy", ["demand", "payoff"])
+def test_where_one_was_over_in_no_time_and_others_go_on_and_on_nodes_are_asked_for_all_the_same(policy: str) -> None:
+    jobs = [job("first"), *(job(f"t{i}", "first") for i in range(8))]
+    quickly = replace(CPU, most=4, starts_in_s=1.0)
+    found = elastic(jobs, [quickly], lambda name: 0.1 if name == "first" else 100.0, scaling=by(policy))
+    assert found.peak == 4 and found.there_at(10.0) == 4
+    assert found.done == 9

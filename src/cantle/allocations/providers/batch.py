@@ -234,4 +234,7 @@ def _ended(job: _Job, standing: Standing) -> str:
         said = ()
     lines = [line.strip() for line in said if line.strip() and not line.startswith("@cantle")][-_TAIL:]
     told = f"job {job.ident} of {count(job.nodes, 'node')} ended ({standing}) before all of them had joined"
-    return f"{told}; it said: {' / '.join(lines)}" if lines else f"{told}; it said nothing"
+    if lines:
+        return f"{told}; it said: {' / '.join(lines)}"
+    unseen = f", and there is no {job.output}: its nodes must see this directory" if not job.output.exists() else ""
+    return f"{told}; it said nothing{unseen}"

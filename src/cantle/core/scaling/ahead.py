@@ -18,6 +18,7 @@ from cantle.core.forecast import expected_end, expected_s
 from cantle.core.phases import Phase
 from cantle.core.room import shortage
 from cantle.core.scaling.idle import unused
+from cantle.core.scaling.overdue import Overdue
 from cantle.core.state import State
 from cantle.model.resources import Needs, Node, indexes
 
@@ -25,6 +26,8 @@ MOST_STEPS = 1000
 """So many beginnings and ends a walk looks at."""
 NAMED = 64
 """Of each queue so many tasks are taken one by one; those behind them are taken to be like them on average."""
+AGAIN_S = 1.0
+"""So long after a look at least it is looked again whether something takes longer than those before it."""
 MOST_TRIES = 16
 """On so many nodes with room it is tried to place a task that has become ready."""
 
@@ -91,6 +94,8 @@ class Ahead:
         self.steps = 0
         self.again_at = inf
         """When the next attempt that something waits for comes into sight."""
+        self.expected_s = Overdue(state).expected_s
+        """How long an attempt of the task should take."""
         self._unused = unused(state)
         self._free: dict[int, Free] = {}
         self._blockers: dict[int, int] = {}
@@ -132,17 +137,20 @@ class Ahead:
                 self._count[number] = min(len(queue.heap), state.totals[Phase.READY])
                 known = queue.first(min(len(queue.heap), NAMED))
                 self._known[number] = deque(known)
-                self._usual[number] = sum(expected_s(state, task) for task in known) / len(known) if known else inf
+                self._usual[number] = sum(map(self.expected_s, known)) / len(known) if known else inf
         self._order = sorted(self._count, key=lambda number: state.queues[number].key())
         for task, launch in state.running.items():
             if state.stands_in_line(task):
                 continue
             end = expected_end(state.now, state.launched_at[task], expected_s(state, task))
+            number = state.shape_of_step[state.tasks[task].step]
+            if self._count.get(number) and not state.tasks[task].estimate_s:
+                # If it still runs by then, those that wait will take longer as well.
+                self.again_at = min(self.again_at, max(end, state.now + AGAIN_S))
             if end > self.until:
                 if state.children[task]:
                     self.again_at = min(self.again_at, end - (self.until - state.now))
             else:
-                number = state.shape_of_step[state.tasks[task].step]
                 for place in launch.on[1:]:
                     self._events.append((end, self._next(), place.node, number, -1))
                 self._events.append((end, self._next(), launch.on[0].node if launch.on else -1, number, task))
@@ -256,7 +264,7 @@ class Ahead:
         self._in_progress[study] += 1
         known = self._known[number]
         task = known.popleft() if known else -1
-        seconds = expected_s(state, task) if task >= 0 else self._usual.get(number, inf)
+        seconds = self.expected_s(task) if task >= 0 else self._usual.get(number, inf)
         if index >= 0 and self._unused >> index & 1:
             self.used |= 1 << index
         if now + seconds <= self.until:

@@ -12,7 +12,6 @@ from math import ceil, inf
 
 import msgspec
 
-from cantle.core.forecast import expected_s
 from cantle.core.scaling.ahead import Ahead, Free, Moment
 from cantle.core.scaling.capacity import able_now, can_hold
 from cantle.core.scaling.idle import may_begin, partitions_wanted
@@ -127,7 +126,7 @@ class _Fitting:
         seconds = 0.0
         for task in sample:
             follows = state.ranks[task] if state.tasks[task].estimate_s else 0.0
-            seconds += max(expected_s(state, task), follows)
+            seconds += max(self.ahead.expected_s(task), follows)
         return _Item(needs, needs.nodes, count, sample[0], seconds / len(sample), state.step_of(sample[0]).walltime_s)
 
     def _serve(self, item: _Item, counts: dict[str, int]) -> None:

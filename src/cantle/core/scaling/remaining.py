@@ -10,6 +10,7 @@ from __future__ import annotations
 from cantle.core.forecast import correction, expected_end
 from cantle.core.phases import ACTIVE, FINAL, UNSTARTED, Phase
 from cantle.core.queues import ReadyQueue
+from cantle.core.scaling.overdue import Overdue
 from cantle.core.state import State
 from cantle.model.resources import Needs
 
@@ -234,6 +235,7 @@ class _Expected:
         self.state = state
         self._factors: dict[int, float] = {}
         self._guess = 0.0
+        self._overdue = Overdue(state)
 
     def seconds(self, told: float, number: int) -> tuple[float, bool]:
         """For tasks of that queue which were estimated so; and whether more than a guess is behind it."""
@@ -244,7 +246,7 @@ class _Expected:
                 factor = self._factors[number] = correction(queue.done, queue.took_s, queue.told_s)
             return told * factor, True
         if queue.done:
-            return queue.mean_s, True
+            return self._overdue.mean_s(number), True
         if not self._guess:
             self._guess = self._of_others()
         return self._guess, False
