@@ -64,7 +64,7 @@ class Pilot:
 @pytest.fixture
 def ends() -> Iterator[tuple[Seat, Pilot]]:
     ours, theirs = socket.socketpair()
-    seat = Seat(ours, "fake", lambda news: None)
+    seat = Seat(ours, "fake", lambda news: None, lambda calls: None)
     yield seat, Pilot(theirs)
     theirs.close()
     assert seat.left.wait(20)

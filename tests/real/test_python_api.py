@@ -290,3 +290,43 @@ def test_a_pilot_whose_nodes_are_yet_to_come_takes_calls(tmp_path: Path, monkeyp
         assert pilot.nodes() == []
         assert pilot.submit(abs, -3).result(60) == 3
         assert {node.kind for node in pilot.nodes()} == {"small"}
+
+
+def again_and_again(place: str) -> bytes:
+    """As large as what stays where it was made. It takes a second, but for the first time."""
+    with open(place, "a") as file:
+        file.write("x")
+        if file.tell() > 1:
+            time.sleep(1)
+    return b"y" * (3 << 20)
+
+
+def test_o11_who_asks_for_a_result_that_was_lost_waits_until_it_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    kinds = {"small": {"cores": 1, "max": 1, "provider": "local"}}
+    large_argument = os.urandom(2 << 20)
+    with cantle.open(kinds=kinds, directory=tmp_path / "run") as pilot:
+        runner = pilot.submit(os.getppid).result(60)
+        first = pilot.submit(
+            lambda place, data: again_and_again(place) + data[:1], str(tmp_path / "runs"), large_argument
+        )
+        derived = pilot.submit(lambda data: data * 2, first)
+        assert derived.exception(60) is None
+        os.kill(runner, signal.SIGKILL)
+        deadline = time.monotonic() + 30
+        while any(node.name == "small-1" for node in pilot.nodes()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        with pytest.raises(TimeoutError):
+            first.result(0.2)
+        expected = b"y" * (3 << 20) + large_argument[:1]
+        assert first.result(60) == expected
+        assert derived.result(60) == expected * 2
+        assert (tmp_path / "runs").read_text() == "xx"
+        arguments = tmp_path / "run" / ".cantle" / "arguments"
+        assert len(list(arguments.iterdir())) == 1, "they stay as long as the result may have to be made again"
+        del first, derived
+        while list(arguments.iterdir()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not list(arguments.iterdir())

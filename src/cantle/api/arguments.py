@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
 from cantle.errors import MachineError
 from cantle.store.failures import in_words
 from cantle.store.layout import Layout
-
-if TYPE_CHECKING:
-    from cantle.api.futures import Future
 
 
 class Aside:
@@ -24,10 +22,13 @@ class Aside:
     def __init__(self, directory: Path) -> None:
         self._folder = Layout(directory).own / "arguments"
         self._users: Counter[str] = Counter()
+        self._files: dict[int, str] = {}
+        self._let_go_early: set[int] = set()
+        """Calls that were told to need nothing any more before it was told which file is theirs."""
         self._lock = threading.Lock()
 
-    def put(self, arguments: bytes, future: Future[Any]) -> str:
-        """The file that holds them until the future is over. Raises MachineError."""
+    def put(self, arguments: bytes) -> str:
+        """The file that holds them for a call that is about to be handed in. Raises MachineError."""
         from hashlib import blake2b
 
         path = self._folder / blake2b(arguments, digest_size=16).hexdigest()
@@ -39,14 +40,34 @@ class Aside:
                 except OSError as error:
                     raise MachineError(f"cannot put arguments aside in {path}: {in_words(error)}") from error
             self._users[str(path)] += 1
-        future.add_done_callback(lambda _: self._let_go(path))
         return str(path)
 
-    def _let_go(self, path: Path) -> None:
+    def take(self, path: str, call: int) -> None:
+        """It is the call of this number that needs the file."""
         with self._lock:
-            self._users[str(path)] -= 1
-            if not self._users[str(path)]:
-                path.unlink(missing_ok=True)
+            if call not in self._let_go_early:
+                self._files[call] = path
+                return
+            self._let_go_early.remove(call)
+        self.drop(path)
+
+    def let_go(self, calls: Iterable[int]) -> None:
+        """These calls need theirs no more."""
+        for call in calls:
+            with self._lock:
+                path = self._files.pop(call, "")
+                if not path:
+                    self._let_go_early.add(call)
+            if path:
+                self.drop(path)
+
+    def drop(self, path: str) -> None:
+        """One call less needs the file."""
+        with self._lock:
+            self._users[path] -= 1
+            if self._users[path] <= 0:
+                del self._users[path]
+                Path(path).unlink(missing_ok=True)
 
     def close(self) -> None:
         """No call needs any of them."""

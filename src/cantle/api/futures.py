@@ -16,6 +16,7 @@ from concurrent.futures._base import (
     PENDING,
     RUNNING,
 )
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from cantle.errors import RemoteError, WalltimeError
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from cantle.runtime.pilot.sitting_messages import End, Fetched
 
 T = TypeVar("T")
+_TRIES = 3
+"""So often a result is asked for that is gone when one wants to read it."""
 _CANCELED = (CANCELLED, CANCELLED_AND_NOTIFIED)
 
 
@@ -239,21 +242,35 @@ class Future(concurrent.futures.Future[T]):
             self.needs = ()
         elif end.value is not None:
             self._result = unpack(end.value)
-        else:
+        elif not self._fetch(timeout):
+            return
+        self._fetched = None
+        self._settled = True
+
+    def _fetch(self, timeout: float | None) -> bool:
+        """Have the result here. False when the pilot has gone, or somebody else has it, meanwhile. Raises TimeoutError."""
+        deadline = None if timeout is None else monotonic() + timeout
+        for tries_left in reversed(range(_TRIES)):
             self.ask()
             self._seat.flush()
             with self._condition:
-                if not self._condition.wait_for(lambda: self._fetched is not None or self._settled, timeout):
+                left = None if deadline is None else deadline - monotonic()
+                if not self._condition.wait_for(lambda: self._fetched is not None or self._settled, left):
                     raise TimeoutError
                 fetched = self._fetched
             if fetched is None:
-                return
+                return False
             if fetched.problem:
                 self._exception = RemoteError(f"{self.name}: {fetched.problem}")
-            else:
+                break
+            try:
                 self._result = _read(fetched)
-        self._fetched = None
-        self._settled = True
+                break
+            except OSError as error:  # its node went just now: the pilot learns of that, and has it made again
+                if not tries_left:
+                    self._exception = RemoteError(f"{self.name}: its result cannot be read at {fetched.path}: {error}")
+                self._fetched, self._asked = None, False
+        return True
 
 
 def _read(fetched: Fetched) -> Any:

@@ -57,8 +57,8 @@ class Pilot:
         """Where the journal of this program's calls lies: for `cantle status`, `report`, `explain`."""
         self._partitions: dict[str, Partition] = {}
         self._numbers = count(1)
-        self._seat = Seat(opened.connection, opened.name, self._hear_of_partition)
         self._aside = Aside(self.directory)
+        self._seat = Seat(opened.connection, opened.name, self._hear_of_partition, self._aside.let_go)
         self._named: dict[str, Any] = {}
         self._tasks: weakref.WeakKeyDictionary[Callable[..., Any], Task[..., Any]] = weakref.WeakKeyDictionary()
         self._tokens: list[Token[Pilot | None]] = []
@@ -108,12 +108,18 @@ class Pilot:
         arguments, takes = pack_call(args, kwargs, number_of)
         future: Future[R] = Future(seat, f"{step}-{next(numbers)}", step, tuple(needs))
         before = tuple(self._number_in(each) for each in after) if after else ()
-        if len(arguments) > Aside.LEAST:
-            file = self._aside.put(arguments, future)
-            new = NewTask(future.name, known[2], known[1], b"", takes, takes, before, True, task.estimate_s, file)
-        else:
+        if len(arguments) <= Aside.LEAST:
             new = NewTask(future.name, known[2], known[1], arguments, takes, takes, before, True, task.estimate_s)
-        seat.hand_in(future, new)
+            seat.hand_in(future, new)
+            return future
+        file = self._aside.put(arguments)
+        try:
+            new = NewTask(future.name, known[2], known[1], b"", takes, takes, before, True, task.estimate_s, file)
+            seat.hand_in(future, new)
+        except BaseException:
+            self._aside.drop(file)
+            raise
+        self._aside.take(file, future.number)
         return future
 
     def cancel(self) -> None:

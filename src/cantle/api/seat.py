@@ -37,6 +37,7 @@ from cantle.runtime.pilot.sitting_messages import (
     Function,
     Leave,
     Left,
+    LetGo,
     NewSteps,
     NewTask,
     NewTasks,
@@ -74,7 +75,13 @@ class _Frame:
 class Seat:
     """One program's place at one pilot."""
 
-    def __init__(self, connection: socket.socket, pilot: str, news: Callable[[PartitionNews], None]) -> None:
+    def __init__(
+        self,
+        connection: socket.socket,
+        pilot: str,
+        news: Callable[[PartitionNews], None],
+        let_go: Callable[[list[int]], None],
+    ) -> None:
         self.pilot = pilot
         """What people call it."""
         self.waiting: dict[int, Future[Any]] = {}
@@ -86,6 +93,7 @@ class Seat:
         self.closed = False
         """No more calls are taken."""
         self._news = news
+        self._let_go = let_go
         self._connection = connection
         self._pid = os.getpid()
         self._lock = threading.Lock()
@@ -335,6 +343,8 @@ class Seat:
         elif isinstance(message, Fetched):
             for future in self._fetches.pop(message.task, ()):
                 future.fetched(message)
+        elif isinstance(message, LetGo):
+            self._let_go(message.tasks)
         elif isinstance(message, NodesNow):
             if self._nodes:
                 self._nodes.popleft().put(message)

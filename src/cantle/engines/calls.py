@@ -103,36 +103,38 @@ class Calls:
         return self._results.get(task)
 
     def fetch(self, task: int, then: Callable[[bytes | memoryview | None, str], None]) -> None:
-        """Hand the bytes of a result to `then`, with ""; or None with what went wrong.
-
-        At once where it is inline or lies on this machine (then the file is mapped), otherwise when it has been brought here.
-        """
+        """Hand the bytes of a result to `then`, with ""; or None with what went wrong. As `bring`; the file is mapped."""
         from cantle.runner.calling.values import read_kept
 
-        result = self._results.get(task)
-        if result is None:
-            then(None, f"the result of task {task} is not there: it was never made, is forgotten, or its node is lost")
-            return
-        if result.inline is not None:
-            then(result.inline, "")
-            return
-
-        def read(path: str, problem: str, _gone: bool = False) -> None:
+        def read(path: str, problem: str) -> None:
             try:
                 data = read_kept(path) if not problem else None
             except OSError as error:
                 data, problem = None, f"the result of task {task} cannot be read at {path}: {error.strerror or error}"
             then(data, problem)
 
-        try:
-            data = read_kept(result.path)
-        except OSError:
-            if self.transport is None:
-                read("", f"the result of task {task} lies on another machine ({self._name(result.node)}), out of reach")
-            else:
-                self.transport.fetch(result, -1, read)
+        result = self._results.get(task)
+        if result is not None and result.inline is not None:
+            then(result.inline, "")
         else:
-            then(data, "")
+            self.bring(task, read)
+
+    def bring(self, task: int, then: Callable[[str, str], None]) -> None:
+        """Hand `then` a path at which a kept result can be read on this machine, with ""; or "" with what went wrong.
+
+        At once where it lies here, otherwise when it has been brought.
+        """
+        import os
+
+        result = self._results.get(task)
+        if result is None or result.inline is not None:
+            then("", f"the result of task {task} is not there: it was never made, is forgotten, or its node is lost")
+        elif os.path.exists(result.path):  # noqa: PTH110
+            then(result.path, "")
+        elif self.transport is None:
+            then("", f"the result of task {task} lies on another machine ({self._name(result.node)}), out of reach")
+        else:
+            self.transport.fetch(result, -1, lambda path, problem, _gone: then(path, problem))
 
     def forget(self, tasks: Iterable[int]) -> None:
         """Nobody needs the results of these tasks any more: they are removed, wherever they lie."""

@@ -38,7 +38,7 @@ class NewTask(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, 
     """One call. `parents` have to succeed before it (those whose results it `takes` among them), `after` only to be over.
 
     `arguments`: pickled, with places for what it takes, as `cantle.runner.calling.values` has it; `file` names one that holds
-    them, when they are large. `wanted`: the program may ask for the result.
+    them, when they are large; it stays until `LetGo`. `wanted`: the program may ask for the result.
     """
 
     name: str
@@ -73,7 +73,7 @@ class ForgetTasks(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Fetch(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """The result of this task, please. `Fetched` answers."""
+    """The result of this task, please. `Fetched` answers, when it is there: perhaps it has to be made again first."""
 
     task: int
 
@@ -155,6 +155,12 @@ class Fetched(msgspec.Struct, frozen=True, tag=True, array_like=True):
     problem: str = ""
 
 
+class LetGo(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """The files with the arguments of these calls are not read any more."""
+
+    tasks: list[int]
+
+
 class PartitionNews(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """How a partition stands: `standing` in lower case, on which nodes, what its engine tells tasks, and why it is not."""
 
@@ -213,5 +219,5 @@ Up: TypeAlias = (
     | Leave
 )
 """What the program says."""
-Down: TypeAlias = Ends | Begun | Fetched | PartitionNews | NodesNow | Note | Left | Dismissed
+Down: TypeAlias = Ends | Begun | Fetched | LetGo | PartitionNews | NodesNow | Note | Left | Dismissed
 """What the pilot says."""

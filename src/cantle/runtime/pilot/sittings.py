@@ -6,7 +6,6 @@ is told once a turn, all that is new together.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from time import monotonic, time
@@ -19,16 +18,18 @@ from cantle.engines.base import CallingEngine
 from cantle.engines.calls import Result
 from cantle.errors import CantleError, RequestError
 from cantle.model import records as r
-from cantle.model.resources import Node, Place, indexes
-from cantle.model.study import Call, Command, PartitionWish
+from cantle.model.resources import indexes
+from cantle.model.study import PartitionWish
 from cantle.runtime.conducting import concerns
 from cantle.runtime.inbox import SelectInbox
 from cantle.runtime.pilot.door import Visitor
 from cantle.runtime.pilot.entering import Entry
-from cantle.runtime.pilot.growing import Breach, Known, check_calls, check_steps, numbers_of, rows_of
+from cantle.runtime.pilot.fetching import Fetching
+from cantle.runtime.pilot.growing import Breach, check_calls, check_steps, numbers_of, rows_of
 from cantle.runtime.pilot.house import House, WriteDown
 from cantle.runtime.pilot.jobs import is_over, job_name
 from cantle.runtime.pilot.messages import Refused, Seated, Sit
+from cantle.runtime.pilot.program_work import ProgramWork
 from cantle.runtime.pilot.sitting import Line
 from cantle.runtime.pilot.sitting_messages import (
     AskNodes,
@@ -40,10 +41,10 @@ from cantle.runtime.pilot.sitting_messages import (
     End,
     Ends,
     Fetch,
-    Fetched,
     ForgetTasks,
     Function,
     Left,
+    LetGo,
     NewSteps,
     NewTasks,
     NodeNow,
@@ -64,37 +65,10 @@ from cantle.store.lock import ConductorLock
 READER = "python"
 """What stands in the place of a reader's name: the study is calls that a program made, which nobody else can make again."""
 TASKS_AT_ONCE = 2000
+FORGET_S = 1.0
+"""So often calls are forgotten that need not be made again."""
 STAY_S = 60.0
 """So long a pilot that is there for one program alone waits for it."""
-
-
-class ProgramWork:
-    """The commands of a program's calls. `own_number` tells which of its own numbers a task has."""
-
-    def __init__(self) -> None:
-        self.calls: dict[int, Known] = {}
-        """By its own number, each call that is not over, with the run's numbers of what it takes."""
-
-    def prepare(self, directory: str) -> None:
-        """Nothing is to be fetched."""
-
-    def command(
-        self,
-        task: int,
-        attempt: int,  # noqa: ARG002 - every attempt is the same
-        restart: bool,  # noqa: ARG002 - and calls cannot be restarted
-        places: tuple[Place, ...],  # noqa: ARG002
-        nodes: tuple[Node, ...],  # noqa: ARG002
-    ) -> Command:
-        """The call. Raises RequestError when its arguments cannot be read."""
-        call, takes = self.calls[task]
-        arguments = call.arguments
-        if call.file:
-            try:
-                arguments = Path(call.file).read_bytes()
-            except OSError as error:
-                raise RequestError(f"its arguments cannot be read: {call.file}: {error.strerror or error}") from error
-        return Command(packed=True, call=Call(call.function, arguments, takes, call.wanted))
 
 
 class Sitting:
@@ -146,6 +120,8 @@ class Sittings:
         self._forgotten: dict[int, None] = {}
         """Tasks whose result nobody outside wants, while others of the run may take it."""
         self._news = False
+        self._tended = 0.0
+        self._fetching: Fetching | None = None
         if engine is not None:
             engine.calls.sink = self._take_result
 
@@ -334,25 +310,25 @@ class Sittings:
             if task in self._forgotten
             and state.phases[task] in FINAL
             and all(state.phases[child] in FINAL for child in state.children[task] or ())
+            and not self._is_lineage(task)
         ]
         for task in gone:
             del self._forgotten[task]
         if gone and self._engine is not None:
             self._engine.calls.forget(gone)
 
+    def _is_lineage(self, task: int) -> bool:
+        """Whether a call that took its result may have to be made again."""
+        study = self._state.study_of_step[self._state.tasks[task].step]
+        sitting = self._sittings.get(study)
+        return sitting is not None and sitting.work.is_lineage(self._state, self._state.studies[study], task)
+
     def _fetch(self, sitting: Sitting, own: int) -> None:
         assert self._engine is not None
         [task] = self._numbers(sitting, [own])
-        calls, line = self._engine.calls, sitting.line
-        result = calls.result_of(task)
-        if result is not None and result.inline is None and os.path.exists(result.path):  # noqa: PTH110
-            line.say([Fetched(own, path=result.path)])
-            return
-
-        def has_come(data: bytes | memoryview | None, problem: str) -> None:
-            line.say([Fetched(own, b"" if data is None else bytes(data), problem=problem)])
-
-        calls.fetch(task, has_come)
+        if self._fetching is None:
+            self._fetching = Fetching(self._state, self._engine.calls, self._inbox)
+        self._fetching.ask(sitting.line, own, task)
 
     # After each turn: what they are told
 
@@ -374,8 +350,8 @@ class Sittings:
             own = state.studies[sitting.number].tasks.own_number(task)
             phase = state.phases[task]
             sitting.told_begun.discard(own)
-            sitting.work.calls.pop(own, None)
             result = self._results.pop(task, None)
+            sitting.work.over(own, phase == Phase.DONE and result is not None and result.inline is None)
             value = None if result is None else result.inline
             why, node, seconds = "", "", 0.0
             if phase != Phase.DONE:
@@ -393,11 +369,16 @@ class Sittings:
 
     def tell(self) -> None:
         """Tell each program what is new."""
+        if self._fetching is not None:
+            self._fetching.step()
         for sitting in list(self._sittings.values()):
             said: list[Down] = []
             if sitting.ends:
                 said.append(Ends(sitting.ends))
                 sitting.ends = []
+            if sitting.work.let_go:
+                said.append(LetGo(sitting.work.let_go))
+                sitting.work.let_go = []
             if sitting.partitions:
                 said += self._partition_news(sitting)
             if sitting.follows_nodes:
@@ -412,8 +393,14 @@ class Sittings:
                 sitting.line.say(said)
 
     def tell_begun(self) -> None:
-        """Tell which calls run now. Now and then: most are over before it is worth a word."""
+        """Tell which calls run now, and forget those that need not be made again. Now and then."""
         state = self._state
+        if (now := monotonic()) - self._tended > FORGET_S:
+            self._tended = now
+            for sitting in self._sittings.values():
+                study = state.studies[sitting.number]
+                for own in sitting.work.forget_unneeded(state, study):
+                    self._let_go(state.tasks[study.tasks.number(own)].parents)
         begun: dict[int, list[int]] = {}
         for task in state.running:
             if state.phases[task] == Phase.RUNNING:

@@ -1,0 +1,107 @@
+"""How does a program get a result that stayed where it was made, also when it has to be made again first?
+
+Who asks for a result waits until it is here. Where its node has gone, the run makes it again, and
+then it is fetched from there.
+"""
+
+from __future__ import annotations
+
+import os
+from time import monotonic
+
+from cantle.core.phases import FINAL, Phase
+from cantle.core.state import State
+from cantle.engines.calls import Calls
+from cantle.model.records import ResultsLost
+from cantle.runtime.inbox import SelectInbox
+from cantle.runtime.pilot.sitting import Line
+from cantle.runtime.pilot.sitting_messages import Fetched
+
+PATIENCE_S = 2.0
+"""So long a result that cannot be had may take to be known for lost. Then it is tried once more, and that is the answer."""
+
+
+_TRIES = 2
+
+
+class _Asked:
+    """Who asked for which result, by the program's own number and the run's."""
+
+    __slots__ = ("attempt", "line", "own", "problem", "since", "task", "tries")
+
+    def __init__(self, line: Line, own: int, task: int) -> None:
+        self.line = line
+        self.own = own
+        self.task = task
+        self.attempt = 0
+        """Whose result it was that was tried last."""
+        self.tries = 0
+        """So often with this attempt."""
+        self.problem = ""
+        self.since = 0.0
+
+
+class Fetching:
+    """All that is asked for and has not been answered because it could not be had."""
+
+    def __init__(self, state: State, calls: Calls, inbox: SelectInbox) -> None:
+        self._state = state
+        self._calls = calls
+        self._inbox = inbox
+        self._waiting: dict[_Asked, None] = {}
+
+    def ask(self, line: Line, own: int, task: int) -> None:
+        """Answer with the result of this task, at once or when it is there."""
+        self._try(_Asked(line, own, task))
+
+    def step(self) -> None:
+        """See to those that wait. Once a turn."""
+        for asked in list(self._waiting):
+            phase = self._state.phases[asked.task]
+            if asked.line.over:
+                del self._waiting[asked]
+            elif phase == Phase.DONE and asked.attempt != self._state.attempts[asked.task]:
+                asked.tries = 0
+                self._try(asked)
+            elif phase == Phase.DONE and monotonic() - asked.since > PATIENCE_S:
+                if asked.tries < _TRIES:
+                    self._try(asked)
+                else:
+                    self._refuse(asked, asked.problem)
+            elif phase != Phase.DONE and phase in FINAL:
+                why = self._state.cause_of.get(asked.task, "") or phase.name.lower()
+                self._refuse(asked, f"its result was lost, and it could not be made again: {why}")
+
+    def _try(self, asked: _Asked) -> None:
+        self._waiting.pop(asked, None)
+        asked.tries += 1
+        state, task = self._state, asked.task
+        asked.attempt = state.attempts[task] if state.phases[task] == Phase.DONE else 0
+        if not asked.attempt:
+            self._wait(asked, "")
+            return
+        result = self._calls.result_of(task)
+        if result is not None and result.inline is not None:
+            asked.line.say([Fetched(asked.own, result.inline)])
+        else:
+            self._calls.bring(task, lambda path, problem: self._has_come(asked, path, problem))
+
+    def _has_come(self, asked: _Asked, path: str, problem: str) -> None:
+        if not problem and os.path.exists(path):  # noqa: PTH110
+            asked.line.say([Fetched(asked.own, path=path)])
+            return
+        if not problem:
+            problem = f"{path} is not there any more"
+            result = self._calls.result_of(asked.task)
+            if result is not None:
+                self._inbox.put(ResultsLost(self._inbox.now(), [asked.task], result.node, problem))
+        self._wait(asked, problem)
+
+    def _wait(self, asked: _Asked, problem: str) -> None:
+        asked.problem, asked.since = problem, monotonic()
+        self._waiting[asked] = None
+        self._inbox.wake()
+
+    def _refuse(self, asked: _Asked, problem: str) -> None:
+        del self._waiting[asked]
+        asked.line.say([Fetched(asked.own, problem=problem)])
