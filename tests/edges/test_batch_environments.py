@@ -18,7 +18,7 @@ from cantle.allocations.batch.slurm import Slurm, in_a_step
 from cantle.allocations.batch.stale import cleaned
 from cantle.allocations.batch.systems import job_of
 from cantle.cli import submitting
-from cantle.cli.inside import around
+from cantle.cli.inside import around, granted_here
 from cantle.cli.main import command_named
 from cantle.errors import MachineError
 
@@ -171,7 +171,27 @@ def test_o13_the_start_of_runners_states_its_whole_shape(tmp_path: Path) -> None
         "--mpi=none",
         "--export=ALL",
     } <= set(words)
-    assert words[words.index("cantle") :] == ("cantle", "--memory", "7200MiB")
+    assert words[words.index("cantle") :] == ("cantle", "--memory", "7200MiB", "--granted", "72")
+    assert starts[1].words[words.index("cantle") :] == ("cantle", "--memory", "3600MiB", "--granted", "36")
+
+
+def test_a_start_says_nothing_of_cores_that_slurm_does_not_tell(tmp_path: Path) -> None:
+    told_less = {**SBATCH, "SLURM_JOB_CPUS_PER_NODE": "72"}  # three nodes, one number
+    job = Slurm().job(told_less, deaf)
+    assert job is not None
+    (start,) = Slurm().starts(job.hosts, job, lambda options: ["cantle", *options], told_less)
+    assert "--granted" not in start.words
+
+
+def test_o20_a_step_has_less_of_its_node_than_the_job() -> None:
+    job = Slurm().job({**STEP, "SLURMD_NODENAME": "node2", "SLURM_CPUS_ON_NODE": "8"}, deaf)
+    assert job is not None
+    assert job.hosts == (Host("node2", 8, 7200),)
+    assert granted_here({**STEP, "SLURMD_NODENAME": "node2", "SLURM_CPUS_ON_NODE": "8"}) == 8
+    assert granted_here({**SBATCH, "SLURMD_NODENAME": "fat07"}) == 36
+    assert granted_here({**SBATCH, "SLURMD_NODENAME": "login"}) == 0
+    assert granted_here({**SBATCH, "SLURM_JOB_CPUS_PER_NODE": "many"}) == 0
+    assert granted_here({"PBS_JOBID": "7"}) == 0
 
 
 def test_o40_what_would_mislead_an_inner_start_is_gone_and_the_job_is_still_known() -> None:
@@ -366,6 +386,7 @@ def test_the_machine_under_us_is_found_among_the_hosts_by_either_of_its_names(mo
     assert inside.name == "fat07"
     assert inside.granted is not None
     assert (inside.granted.cores, inside.granted.memory_mib) == (0, 3600)  # cores: what we may use says it better
+    assert inside.at_most == 36  # unless nothing confines us
     monkeypatch.setenv("SLURMD_NODENAME", "elsewhere")
     outside = around(command_named("run").parser().parse_args(["study.yaml"]))
     assert outside is not None

@@ -12,6 +12,8 @@ from runner_rig import eventually, is_alive
 
 from cantle.allocations.local import LocalAllocation
 from cantle.allocations.machine import look
+from cantle.cli import serving
+from cantle.cli.serving import RUNNER
 from cantle.errors import RequestError
 from cantle.model.records import Event, NodesAwaited, NodesJoined
 from cantle.model.resources import Node
@@ -55,6 +57,28 @@ def test_o20_the_affinity_mask_counts_and_both_numbers_are_said(tmp_path: Path) 
     assert (found.cores, found.core_ids) == (1, (2,))
     assert "the affinity mask leaves 1 of this machine's 4 cores" in found.notes
     assert "Slurm says 2 CPUs on this node, but 1 can be used: taking 1" in found.notes
+
+
+def test_o20_what_was_granted_counts_where_nothing_confines_us_to_it(tmp_path: Path) -> None:
+    root = machine(tmp_path)
+    free = look(root, {"SLURM_CPUS_ON_NODE": "3"}, {0, 1, 2, 3}, granted=3)
+    assert (free.cores, free.core_ids) == (3, ())
+    (note,) = free.notes
+    assert note.startswith("3 cores of this machine's 4 were granted, but we are not confined to certain ones")
+    confined = look(root, {}, {1, 2}, granted=1)  # two hardware threads of one core, say
+    assert (confined.cores, confined.core_ids) == (2, (1, 2))
+    assert not any("granted" in note for note in confined.notes)
+    for enough in (0, 4, 72):
+        assert look(root, {}, {0, 1, 2, 3}, granted=enough) == look(root, {}, {0, 1, 2, 3})
+
+
+@pytest.mark.real
+def test_o20_a_runner_that_is_told_what_was_granted_offers_no_more() -> None:
+    parse = RUNNER.parser().parse_args
+    for words, cores in ((["--granted", "1"], 1), (["--granted", "1", "--cores", "2"], 2)):
+        here, node = serving._node(parse(["--connect", "-", *words]))
+        here.close()
+        assert (node.cores, node.core_ids) == (cores, ()), here.notes
 
 
 @pytest.mark.real

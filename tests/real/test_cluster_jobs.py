@@ -91,6 +91,25 @@ def test_a_run_in_a_batch_job_uses_all_its_nodes_and_knows_when_they_go(
         assert name.endswith("=" + (shared_path / path.name.replace("env", "at")).read_text().strip())
 
 
+@pytest.mark.parametrize("how", ["batch", "srun"])
+def test_o20_a_job_that_was_granted_one_core_of_each_node_uses_one_where_nothing_confines_it(
+    tidy_cluster: Cluster, shared_path: Path, how: str
+) -> None:
+    """Slurm binds nothing on this cluster: each process sees all cores of the machine."""
+    assert len(os.sched_getaffinity(0)) > 1, "this machine has too few cores to tell"
+    place = Place(shared_path, 2)
+    shape = ("--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=1")
+    if how == "batch":
+        said = place.batch(tidy_cluster, f"{CANTLE} run study.yaml -o out", *shape)
+        assert "1 core of this machine's" in said
+    else:
+        done = launched(tidy_cluster, place, "srun", *shape, "--time=5")
+        assert done.returncode == 0, done.stderr
+    nodes = [node for record in place.records() if isinstance(record, NodesJoined) for node in record.nodes]
+    assert [(node.cores, node.core_ids) for node in nodes] == [(1, ()), (1, ())]
+    assert len(place.hosts) == 2
+
+
 def test_o16_steps_of_the_job_that_hold_everything_do_not_keep_runners_away(
     cluster: Cluster, shared_path: Path
 ) -> None:
@@ -124,9 +143,8 @@ def test_a_shell_on_a_machine_outside_of_the_job_puts_all_work_inside(tidy_clust
 
 def test_all_components_of_a_heterogeneous_job_serve(tidy_cluster: Cluster, shared_path: Path) -> None:
     place = Place(shared_path, 3, cores=2)
-    script = (
-        f"#SBATCH --nodes=1 --ntasks=2\n#SBATCH hetjob\n#SBATCH --nodes=2 --ntasks=4\n{CANTLE} run study.yaml -o out"
-    )
+    shapes = ("--nodes=1 --ntasks=2", "hetjob", "--nodes=2 --ntasks-per-node=2")
+    script = "".join(f"#SBATCH {shape}\n" for shape in shapes) + f"{CANTLE} run study.yaml -o out"
     place.batch(tidy_cluster, script)
     assert len(place.hosts) == 3
 
@@ -136,7 +154,7 @@ def test_runs_in_steps_of_one_job_keep_to_the_nodes_of_their_steps(tidy_cluster:
         (shared_path / name).mkdir()
         Place(shared_path / name, 2)
     script = "\n".join(
-        f"srun --nodes=1 --ntasks=1 --exact --mem=0 --relative={n} --chdir={shared_path}/{name} {CANTLE} run study.yaml "
+        f"srun --nodes=1 --ntasks=1 --cpus-per-task=2 --exact --mem=0 --relative={n} --chdir={shared_path}/{name} {CANTLE} run study.yaml "
         "-o out &"
         for n, name in enumerate(("a", "b"))
     )
@@ -224,7 +242,9 @@ def test_o16_a_step_on_several_nodes_starts_although_the_copies_hold_all_cores(
 
 def test_srun_with_pmi_needs_no_directory_to_meet_in(tidy_cluster: Cluster, shared_path: Path) -> None:
     place = Place(shared_path, 2, cores=2)
-    done = launched(tidy_cluster, place, "srun", "--mpi=pmi2", "--nodes=2", "--ntasks=2", "--time=5")
+    done = launched(
+        tidy_cluster, place, "srun", "--mpi=pmi2", "--nodes=2", "--ntasks=2", "--cpus-per-task=2", "--time=5"
+    )
     assert done.returncode == 0, done.stderr
     assert len(place.hosts) == 2
 

@@ -35,6 +35,7 @@ class LocalAllocation:
     """This machine, as one node, dealt out to `groups` of nodes, or as the nodes given.
 
     `cores`, `gpus` and `memory_mib` replace what is found; more cores than there are make logical ones, without binding.
+    `granted`: so many a batch system gave us here, which counts where it does not confine us; 0: nothing is said.
     With `groups`, which say the cores, `memory_mib` is each node's. `nodes` replaces everything. `physical` counts one core
     for all its hardware threads. `named` are further countable things, sorted. `ends_in_s`: the machine may be used for so
     long from `open` on, 0 for ever; `ends_at()`, asked then, says when it is taken away (seconds since the epoch, 0: nobody
@@ -55,6 +56,7 @@ class LocalAllocation:
         ends_at: Callable[[], float] | None = None,
         name: str = "",
         grows: bool = False,
+        granted: int = 0,
     ) -> None:
         for what, number, least in (("cores", cores, 1), ("gpus", gpus, 0), ("memory", memory_mib, 1)):
             if number is not None and number < least:
@@ -82,6 +84,7 @@ class LocalAllocation:
         self._ends_at = ends_at
         self._name = name or os.uname().nodename
         self._grows = grows
+        self._granted = granted
         self._ready: list[LocalChannel] = []
         self._open: list[LocalChannel] = []
         self._inbox: Inbox | None = None
@@ -158,13 +161,10 @@ class LocalAllocation:
 
     def this_machine(self) -> Node:
         """This machine as one node, as it was declared; `notes` say what is not as the machine has it."""
-        found = look("", os.environ, os.sched_getaffinity(0), self._physical)
-        self.notes += found.notes
-        return self._whole(found)
+        return self._whole(self._look())
 
     def _on_this_machine(self) -> list[Node]:
-        found = look("", os.environ, os.sched_getaffinity(0), self._physical)
-        self.notes += found.notes
+        found = self._look()
         if not self._groups:
             return [self._whole(found)]
         from cantle.allocations.dealing import deal
@@ -173,6 +173,11 @@ class LocalAllocation:
         nodes, notes = deal(self._with_gpus_asked_for(found), self._name, self._groups, self._memory_mib, self._named)
         self.notes += notes
         return nodes
+
+    def _look(self) -> Machine:
+        found = look("", os.environ, os.sched_getaffinity(0), self._physical, self._granted)
+        self.notes += found.notes
+        return found
 
     def _whole(self, found: Machine) -> Node:
         cores, core_ids = found.cores, found.core_ids

@@ -31,10 +31,13 @@ class Machine(msgspec.Struct, frozen=True):
     notes: tuple[str, ...]
 
 
-def look(root: str, environ: Mapping[str, str], affinity: Collection[int], physical: bool = False) -> Machine:
+def look(
+    root: str, environ: Mapping[str, str], affinity: Collection[int], physical: bool = False, granted: int = 0
+) -> Machine:
     """Look at the machine whose /proc and /sys lie under `root` ("" for the real one).
 
-    `physical` takes one of each core's hardware threads.
+    `physical` takes one of each core's hardware threads. `granted`: so many cores a batch system gave us here, 0 when it does
+    not say. That counts where it has not confined us to them.
     """
     notes: list[str] = []
     ids = tuple(sorted(affinity))
@@ -45,13 +48,21 @@ def look(root: str, environ: Mapping[str, str], affinity: Collection[int], physi
         all_ids, ids = ids, _one_per_core(root, ids)
         notes.append(f"{count(len(ids), 'physical core')} of {count(len(all_ids), 'logical core')} taken")
     cores = len(ids)
-    granted = _cpu_quota(root)
-    if granted and granted < cores:
+    quota = _cpu_quota(root)
+    if quota and quota < cores:
         # A share of time on any core, not certain cores: bound to the first ones, we would meet our neighbours there.
         notes.append(
-            f"the control group grants the time of {granted:g} of {count(cores, 'core')}: no task is bound to a core"
+            f"the control group grants the time of {quota:g} of {count(cores, 'core')}: no task is bound to a core"
         )
-        cores = max(1, int(granted))
+        cores = max(1, int(quota))
+        ids = ()
+    if 0 < granted < cores and len(affinity) >= online:
+        # Some of the cores are ours, the others perhaps another job's, and nobody says which.
+        notes.append(
+            f"{count(granted, 'core')} of this machine's {cores} {'was' if granted == 1 else 'were'} granted, but we are not "
+            "confined to certain ones: no task is bound to a core"
+        )
+        cores = granted
         ids = ()
     slurm = environ.get("SLURM_CPUS_ON_NODE", "")
     if slurm.isdigit() and int(slurm) != cores:

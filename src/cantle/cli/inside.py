@@ -15,7 +15,7 @@ from cantle.errors import MachineError, RequestError
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from cantle.allocations.batch.job import Host, Job, System
     from cantle.allocations.fleet.source import Source
@@ -26,6 +26,7 @@ class Around(NamedTuple):
 
     `here`: whether this machine is one of the nodes, None when that is as the user's words have it. `sources` bring the others.
     `granted` says what the system gave us on this machine, and `everywhere` how many cores of each node the user wants.
+    `at_most`: so many cores of this machine the system granted, which counts where nothing confines us; 0: it does not say.
     `ends_at()` says when all of it is taken away, 0 when nobody knows; it may take some seconds. `environ` is what tasks
     inherit. `notes` are for the user.
     """
@@ -37,6 +38,7 @@ class Around(NamedTuple):
     ends_at: Callable[[], float]
     environ: dict[str, str]
     notes: list[str]
+    at_most: int = 0
 
     @property
     def name(self) -> str:
@@ -70,19 +72,22 @@ def around(asked: Namespace) -> Around | None:
     if asked.launch is not None:
         sources: list[Source] = [asked.launch.source] if asked.launch.copy.machines > 1 else []
         _require_packages(sources)
-        return Around(True, sources, None, everywhere, ends_at, cleaned(environ), [])
+        at_most = granted_here(environ)
+        return Around(True, sources, None, everywhere, ends_at, cleaned(environ), [], at_most)
     assert found is not None
     system, job = found
     own, others = _apart(job, environ)
+    at_most = 0
     if own is not None and system.name in ("Slurm", "Flux"):
-        own = replace(own, cores=0)  # they bind what they start, and what we may use says it better than a number
+        # Mostly they confine what they start, and what we may use says it better than a number.
+        at_most, own = own.cores, replace(own, cores=0)
     if asked.this_machine or asked.nodes or (asked.places and places.everywhere is None):
-        return Around(None, [], own, None, ends_at, cleaned(environ), [])
+        return Around(None, [], own, None, ends_at, cleaned(environ), [], at_most)
     from cantle.allocations.batch.source import BatchSource
 
     sources = [BatchSource(system, job, others, environ, ends_at, _options(asked, everywhere))] if others else []
     _require_packages(sources)
-    return Around(own is not None, sources, own, everywhere, ends_at, cleaned(environ), [_told(job, own)])
+    return Around(own is not None, sources, own, everywhere, ends_at, cleaned(environ), [_told(job, own)], at_most)
 
 
 def _require_packages(sources: Sequence[Source]) -> None:
@@ -117,6 +122,21 @@ def _told(job: Job, own: Host | None) -> str:
     n = len(job.hosts)
     where = "" if own is not None else ", of which this machine is none"
     return f"inside job {job.number} of {job.system}: {n:,} {'node' if n == 1 else 'nodes'}{where}"
+
+
+def granted_here(environ: Mapping[str, str]) -> int:
+    """How many cores of the machine under us Slurm granted, in whose jobs nothing may confine us to them; 0 outside of one.
+
+    Read from the environment alone: a thousand copies of one command may ask at once.
+    """
+    from cantle.allocations.batch.slurm import Slurm
+
+    try:
+        job = Slurm().job(environ, lambda _: "")
+    except ValueError:  # whoever needs the job's hosts tells of it
+        return 0
+    own = None if job is None else _apart(job, dict(environ))[0]
+    return 0 if own is None else own.cores
 
 
 def options_for_others(asked: Namespace) -> list[str]:

@@ -108,12 +108,14 @@ def _follow(copy: Copy, meeting: Meeting, words: Sequence[str], asked: Namespace
 
 
 def _serve(invitation: str, source: int, asked: Namespace, where: str) -> int:
-    from cantle.cli.inside import options_for_others
+    from cantle.cli.inside import granted_here, options_for_others
     from cantle.cli.serving import RUNNER
     from cantle.errors import CantleError
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what a runner says there is for whoever started it by himself
     words = ["--connect", invitation, "--expected", str(source), *options_for_others(asked)]
+    if granted := granted_here(os.environ):
+        words += ["--granted", str(granted)]
     try:
         RUNNER.run(RUNNER.parser().parse_args(words))
     except CantleError as problem:

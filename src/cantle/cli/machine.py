@@ -161,6 +161,7 @@ def this_machine(asked: Namespace, errand: Callable[[], None] | None = None) -> 
         ends_at=ends_at,
         name=inside.name if inside is not None else "",
         grows=bool(kinds),
+        granted=inside.at_most if inside is not None else 0,
     )
     fleet: FleetAllocation | ElasticAllocation | None = None
     if kinds:

@@ -32,6 +32,13 @@ def _arguments(parser: ArgumentParser) -> None:
     node.add_argument(
         "--cores", type=at_least(1), metavar="N", help="so many cores (default: those this process may use)"
     )
+    node.add_argument(
+        "--granted",
+        type=at_least(1),
+        default=0,
+        metavar="N",
+        help="so many cores at most where nothing confines this process to those that a batch system granted",
+    )
     node.add_argument("--gpus", type=at_least(0), metavar="N", help="so many GPUs (default: those found here)")
     node.add_argument("--memory", type=amount("memory_mib"), metavar="SIZE", help="memory to hand out, as in 16GB")
     node.add_argument(
@@ -98,6 +105,7 @@ def _node(asked: Namespace) -> tuple[LocalAllocation, Node]:
         gpus=asked.gpus,
         memory_mib=None if asked.memory is None else int(asked.memory),
         named=tuple(sorted(asked.resource)),
+        granted=asked.granted,
     )
     from msgspec.structs import replace
 

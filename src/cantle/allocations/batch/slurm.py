@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
 from .hostlists import counts, expand
 from .job import OVER, Ask, Host, Invite, Job, Start, alike, clock_seconds
 
@@ -43,6 +45,7 @@ class Slurm:
         if in_a_step(environ) and environ.get("SLURM_STEP_NODELIST"):
             granted = expand(environ["SLURM_STEP_NODELIST"])
             of_job = {host.name: host for host in _components(environ)}
+            of_job.update(_under_us(environ, of_job))
             return Job(self.name, number, tuple(of_job.get(name, Host(name)) for name in granted))
         return Job(self.name, number, tuple(_components(environ)))
 
@@ -66,9 +69,17 @@ def in_a_step(environ: Mapping[str, str]) -> bool:
     return step.isdigit() and int(step) not in _BATCH_STEPS
 
 
+def _under_us(environ: Mapping[str, str], of_job: Mapping[str, Host]) -> dict[str, Host]:
+    """The node that a process of a step is on, with what the step has there: often less than the job."""
+    host = of_job.get(environ.get("SLURMD_NODENAME", ""))
+    cores = _number(environ.get("SLURM_CPUS_ON_NODE", ""))
+    return {host.name: replace(host, cores=cores)} if host is not None and 0 < cores < host.cores else {}
+
+
 def _srun(group: tuple[Host, ...], job: Job, het: bool, invite: Invite) -> list[str]:
     n = len(group)
-    options = ("--memory", f"{group[0].memory_mib}MiB") if group[0].memory_mib else ()
+    options = [*(("--memory", f"{group[0].memory_mib}MiB") if group[0].memory_mib else ())]
+    options += ("--granted", str(group[0].cores)) if group[0].cores else ()
     which = ("--jobid", job.number, f"--het-group={group[0].group}") if het else ("--jobid", job.number)
     return [
         "srun",
