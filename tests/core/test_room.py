@@ -10,9 +10,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from cantle.core.packing import find_places
 from cantle.core.room import Room, shortage
 from cantle.errors import CantleBug
-from cantle.model.resources import Needs, Node, Place, indexes, list_to_mask
+from cantle.model.resources import Needs, Node, Place, Slots, indexes, list_to_mask, mask_to_list
 
 NAMES = ("licence", "port")
+some_mib = st.sampled_from([0, 0, 2, 5])
 
 
 @st.composite
@@ -45,6 +46,19 @@ def some_needs(draw: st.DrawFn) -> Needs:
         draw(st.sampled_from([False, False, False, True])),
         draw(st.booleans()),
     )
+
+
+def sums_agree(room: Room, alive: list[int]) -> None:
+    """What is kept as nodes come and go is what counting finds, also in a view of some of them."""
+    assert room.cores == sum(room.nodes[i].cores for i in alive)
+    every_second = sum(1 << i for i in range(0, 64, 2))
+    view = room.within(every_second)
+    assert view.cores == sum(room.nodes[i].cores for i in alive if not i % 2)
+    assert room.cores == sum(room.nodes[i].cores for i in alive)
+    for needs in (Needs(), Needs(3), Needs(gpus=1), Needs(memory_mib=3), Needs(named=(("port", 1),))):
+        ever = [i for i in alive if not shortage(room.nodes[i], needs)]
+        assert indexes(room.could_ever_hold(needs)) == ever
+        assert indexes(view.could_ever_hold(needs)) == [i for i in ever if not i % 2]
 
 
 class Owned:
@@ -136,6 +150,7 @@ class TheRoom(RuleBasedStateMachine):
             assert [n for n, found in enumerate(room.by_cores) if found >> i & 1] == [len(cores)]
             assert [n for n, found in enumerate(room.by_gpus) if found >> i & 1] == [len(gpus)]
         assert room.full == all(not self._free(i)[0] for i in self._alive())
+        sums_agree(room, self._alive())
 
     def _give(self, held: tuple[tuple[Place, ...], Needs]) -> None:
         places, needs = held
@@ -190,6 +205,59 @@ class TheRoom(RuleBasedStateMachine):
         return repr(vars(self.room))
 
 
+class ARoomOfAPartition(RuleBasedStateMachine):
+    """Slots come and go, and nodes with all of theirs; what is there is counted one by one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.room = Room()
+        self.has: dict[int, tuple[set[int], set[int], int]] = {}
+
+    @rule(index=st.integers(0, 5), cores=st.sets(st.integers(0, 5)), gpus=st.sets(st.integers(0, 2)), mib=some_mib)
+    def grow(self, index: int, cores: set[int], gpus: set[int], mib: int) -> None:
+        own, own_gpus, memory = self.has.get(index, (set(), set(), 0))
+        cores, gpus = cores - own, gpus - own_gpus
+        if cores or gpus:
+            self.room.grow(Node(f"n{index}", 6, 3, 8), slots(index, cores, gpus, mib))
+            self.has[index] = (own | cores, own_gpus | gpus, memory + mib)
+
+    @precondition(lambda self: self.has)
+    @rule(data=st.data())
+    def shrink(self, data: st.DataObject) -> None:
+        index = data.draw(st.sampled_from(sorted(self.has)))
+        cores, gpus, memory = self.has[index]
+        less = {core for core in sorted(cores) if data.draw(st.booleans())}
+        less_gpus = {gpu for gpu in sorted(gpus) if data.draw(st.booleans())}
+        mib = memory if (less, less_gpus) == (cores, gpus) else data.draw(st.integers(0, memory))
+        self.room.shrink(slots(index, less, less_gpus, mib))
+        self.has[index] = (cores - less, gpus - less_gpus, memory - mib)
+        if self.has[index][:2] == (set(), set()):
+            del self.has[index]
+
+    @precondition(lambda self: self.has)
+    @rule(data=st.data())
+    def lose(self, data: st.DataObject) -> None:
+        index = data.draw(st.sampled_from(sorted(self.has)))
+        self.room.lose(index)
+        del self.has[index]
+
+    @invariant()
+    def the_sums_agree(self) -> None:
+        for index, (cores, gpus, memory) in self.has.items():
+            node = self.room.nodes[index]
+            assert (node.cores, node.gpus, node.memory_mib) == (len(cores), len(gpus), memory)
+        assert indexes(self.room.alive) == sorted(self.has)
+        sums_agree(self.room, sorted(self.has))
+
+
+def slots(index: int, cores: set[int], gpus: set[int], mib: int) -> Slots:
+    """By numbers."""
+    as_list = [mask_to_list(sum(1 << n for n in numbers)) for numbers in (cores, gpus)]
+    return Slots(index, *as_list, mib)
+
+
+TestARoomOfAPartition = ARoomOfAPartition.TestCase
+TestARoomOfAPartition.settings = settings(max_examples=80, stateful_step_count=25, deadline=None)
 TestTheRoom = TheRoom.TestCase
 TestTheRoom.settings = settings(max_examples=120, stateful_step_count=25, deadline=None)
 
@@ -230,6 +298,7 @@ def test_a_node_that_is_gone_or_never_was_holds_nothing() -> None:
     room.add(Node("n", 4))
     room.lose(0)
     room.lose(0)
+    assert room.cores == 0
     assert room.full and not room.fitting(Needs()) and not room.could_ever_hold(Needs())
     room.give(Place(0, "0"), Needs())
     for index in (0, 1):

@@ -35,9 +35,7 @@ def let_short_tasks_stand_in_line(plan: Plan) -> Iterator[Decision]:
     length = min(length, len(queue.heap) // (2 * queue.slots))
     if not length:
         return  # with thousands of places, looking at each would cost more than all else
-    for owner in list(queue.short_lines):
-        line = state.lines.get(owner)
-        standing = len(line.waiting) if line is not None else 0
+    for owner, standing in _shorter_than(length, queue, state):
         if owner in state.being_stopped:
             continue
         on = state.running[owner].on
@@ -53,6 +51,25 @@ def let_short_tasks_stand_in_line(plan: Plan) -> Iterator[Decision]:
                 break
             yield plan.launch(task, on, "in line for a short task's place", owner)
             standing += 1
+
+
+def _shorter_than(length: int, queue: ReadyQueue, state: State) -> list[tuple[int, int]]:
+    """The owners behind which fewer stand, and how many; those first whose place changed hands last.
+
+    So many full lines in a row mean that the older ones are full as well: to look at thousands of them for each task that ends
+    would cost more than all else.
+    """
+    found: list[tuple[int, int]] = []
+    full = 0
+    for owner in reversed(queue.short_lines):
+        line = state.lines.get(owner)
+        standing = len(line.waiting) if line is not None else 0
+        if standing < length:
+            found.append((owner, standing))
+            full = 0
+        elif (full := full + 1) == _NEWEST:
+            break
+    return found
 
 
 def let_successors_stand_in_line(plan: Plan) -> Iterator[Decision]:

@@ -16,7 +16,7 @@ from cantle.core.queues import ReadyQueue
 from cantle.core.room import Room
 from cantle.core.state import State
 from cantle.model.records import Decision, Launch
-from cantle.model.resources import Place, indexes
+from cantle.model.resources import Place
 
 if TYPE_CHECKING:
     from cantle.core.partitions import Partition
@@ -67,14 +67,7 @@ class Plan:
 
     def cores(self) -> int:
         """How many cores there are in this room, on nodes that are alive."""
-        room = self.room
-        key = ("cores", -1 if self.partition is None else self.partition.number)
-        version = (self.state.feasibility_version, room.alive)
-        known: tuple[object, int] | None = self.memory.get(key)
-        if known is None or known[0] != version:
-            known = (version, sum(room.capacity[index][0].bit_count() for index in indexes(room.alive)))
-            self.memory[key] = known
-        return known[1]
+        return self.room.cores
 
     def may_launch(self, queue: ReadyQueue) -> bool:
         """Whether the queue's study is below its throttle."""

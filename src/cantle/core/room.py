@@ -8,10 +8,14 @@ the same placements, and ten thousand nodes cost no more than their bits.
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from msgspec import structs
 
 from cantle.errors import CantleBug
 from cantle.model.resources import Needs, Node, Place, Slots, indexes, list_to_mask, lowest_bits, mask_to_list
+
+Build: TypeAlias = tuple[int, int, int, tuple[tuple[str, int], ...], str, bool]
 
 
 class Room:
@@ -24,6 +28,10 @@ class Room:
     def __init__(self) -> None:
         self.nodes: dict[int, Node] = {}
         self.alive = 0
+        self._cores = 0
+        """How many there are on all nodes alive; -1 in a view, which counts when it is asked."""
+        self._by_build: dict[Build, int] = {}
+        """Nodes alive, as bits, by what they have when nothing runs: there are few sorts of node among many nodes."""
         self.capacity: dict[int, tuple[int, int]] = {}
         self.free_cores: dict[int, int] = {}
         self.free_gpus: dict[int, int] = {}
@@ -54,6 +62,7 @@ class Room:
     def _enter(self, index: int, cores: int, gpus: int, memory_mib: int, named: dict[str, int]) -> None:
         bit = 1 << index
         self.alive |= bit
+        self._count_in(index)
         self.capacity[index] = (cores, gpus)
         self.free_cores[index] = cores
         self.free_gpus[index] = gpus
@@ -75,6 +84,7 @@ class Room:
         if not self.alive & bit:
             return
         self.alive ^= bit
+        self._count_out(index)
         self.withheld.pop(index, None)
         self.by_cores[self.free_cores[index].bit_count()] &= ~bit
         self.by_gpus[self.free_gpus[index].bit_count()] &= ~bit
@@ -203,6 +213,7 @@ class Room:
     def _retell(self, index: int, sign: int, slots: Slots) -> None:
         """Say anew what there is of a node whose capacity has changed."""
         node = self.nodes[index]
+        self._count_out(index)
         cores, gpus = self.capacity[index]
         named = dict(node.named)
         for name, n in slots.named:
@@ -214,9 +225,26 @@ class Room:
             memory_mib=node.memory_mib + sign * slots.memory_mib,
             named=tuple(sorted((name, n) for name, n in named.items() if n)),
         )
+        self._count_in(index)
         self.untouched &= ~(1 << index)
         if self.free_cores[index] == cores:
             self.untouched |= 1 << index
+
+    def _count_in(self, index: int) -> None:
+        node = self.nodes[index]
+        build = _build(node)
+        self._by_build[build] = self._by_build.get(build, 0) | 1 << index
+        self._cores += node.cores
+
+    def _count_out(self, index: int) -> None:
+        node = self.nodes[index]
+        build = _build(node)
+        left = self._by_build[build] ^ 1 << index
+        if left:
+            self._by_build[build] = left
+        else:
+            del self._by_build[build]
+        self._cores -= node.cores
 
     def _shift(self, slots: Slots, leave: bool) -> None:
         index = slots.node
@@ -303,7 +331,15 @@ class Room:
         view.by_cores = [found & nodes for found in self.by_cores]
         view.untouched &= nodes
         view.alive &= nodes
+        view._cores = -1
         return view
+
+    @property
+    def cores(self) -> int:
+        """How many cores there are in this room, on nodes that are alive."""
+        if self._cores < 0:
+            self._cores = sum(self.nodes[index].cores for index in indexes(self.alive))
+        return self._cores
 
     @property
     def full(self) -> bool:
@@ -369,16 +405,14 @@ class Room:
     def could_ever_hold(self, needs: Needs) -> int:
         """The nodes alive, as bits, that could hold a share of `needs` if nothing else ran."""
         found = 0
-        verdicts: dict[tuple[int, int, int, tuple[tuple[str, int], ...], str, bool], bool] = {}
-        for index in indexes(self.alive):
-            node = self.nodes[index]
-            key = (node.cores, node.gpus, node.memory_mib, node.named, node.kind, node.apart)
-            fits = verdicts.get(key)
-            if fits is None:
-                fits = verdicts[key] = shortage(node, needs) == ""
-            if fits:
-                found |= 1 << index
-        return found
+        for nodes in self._by_build.values():
+            if shortage(self.nodes[nodes.bit_length() - 1], needs) == "":
+                found |= nodes
+        return found & self.alive
+
+
+def _build(node: Node) -> Build:
+    return (node.cores, node.gpus, node.memory_mib, node.named, node.kind, node.apart)
 
 
 def shortage(node: Node, needs: Needs) -> str:

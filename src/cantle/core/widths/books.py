@@ -19,7 +19,7 @@ from cantle.core.widths.expected import Expected
 from cantle.core.widths.graph import Graph
 from cantle.core.widths.robust import Course, course
 from cantle.core.widths.tables import Table, rigid
-from cantle.model.resources import Needs, indexes
+from cantle.model.resources import Needs
 
 REPLANNED_AFTER = 0.2
 """A course is set again when this share of the tasks that were left at the last time is over."""
@@ -97,7 +97,7 @@ class Books:
         tasks = state.studies[self.study].tasks
         rest = [task for task in tasks if state.phases[task] not in FINAL]
         mine = [task for task in rest if state.shape_of_step[state.tasks[task].step] in self.queues]
-        self._slots = max(1, sum(room.capacity[index][0].bit_count() for index in indexes(room.alive)))
+        self._slots = max(1, room.cores)
         self._most = {n: _able(room, state.queues[n].shape.needs) for n in sorted(self.queues)}
         known = [state.tasks[task].estimate_s for task in mine if state.tasks[task].estimate_s > 0]
         self._expected = Expected(self.seen, sum(known) / len(known) if known else self._usual_s())
