@@ -154,8 +154,8 @@ def test_runs_in_steps_of_one_job_keep_to_the_nodes_of_their_steps(tidy_cluster:
         (shared_path / name).mkdir()
         Place(shared_path / name, 2)
     script = "\n".join(
-        f"srun --nodes=1 --ntasks=1 --cpus-per-task=2 --exact --mem=0 --relative={n} --chdir={shared_path}/{name} {CANTLE} run study.yaml "
-        "-o out &"
+        f"srun --nodes=1 --ntasks=1 --cpus-per-task=2 --exact --mem=0 --relative={n} --chdir={shared_path}/{name} "
+        f"{CANTLE} run study.yaml -o out &"
         for n, name in enumerate(("a", "b"))
     )
     Place(shared_path, 1).batch(tidy_cluster, f"{script}\nwait", "--nodes=2", "--ntasks-per-node=2")
