@@ -21,17 +21,17 @@ from cantle.allocations.fleet.addresses import addresses_of, chosen
 from cantle.allocations.fleet.allocation import FleetAllocation
 from cantle.allocations.fleet.certificates import make_identities
 from cantle.allocations.fleet.joining import Hello, Verdict, arrived, judge, unique
-from cantle.allocations.fleet.lane import KEY_BYTES, TAKEN, Lane, Lanes, open_lane
+from cantle.allocations.fleet.lane import KEY_BYTES, TAKEN, Lane, open_lane
+from cantle.allocations.fleet.lanes import Lanes
 from cantle.allocations.fleet.letter import Letter
-from cantle.allocations.fleet.reaching import context_of, reach
-from cantle.allocations.fleet.relay import Relay
+from cantle.allocations.fleet.reaching import reach
 from cantle.allocations.fleet.server import Broken, FleetServer, Listening
 from cantle.allocations.fleet.source import Invitation, Report
 from cantle.allocations.fleet.speech import version
+from cantle.allocations.fleet.trust import context_of
 from cantle.errors import RequestError
 from cantle.model.records import Event, NodesAwaited, StopAsked
 from cantle.model.resources import Node
-from cantle.runner.channel import DescriptorChannel
 
 HELLO = Hello("run-1", Node("n3", 4), "0.1.0", "3.11.7", 1000.0, "seen", "tls://10.0.0.1:1", "n3", 77)
 
@@ -166,37 +166,6 @@ def test_o35_each_address_that_was_tried_is_named_with_what_came_of_it() -> None
     assert found.tried[1].startswith("tls://nowhere.invalid:7: ")
 
 
-def test_a_relay_hands_on_in_order_waits_for_nobody_and_tells_the_end_once() -> None:
-    async def story() -> tuple[bytes, bytes, int]:
-        a, b = socket.socketpair()
-        heard = bytearray()
-        ends: list[int] = []
-        relay = Relay(
-            asyncio.get_running_loop(), DescriptorChannel(a.fileno(), a.fileno()), heard.extend, lambda: ends.append(1)
-        )
-        block = bytes(range(256)) * 40_000  # ten megabytes: more than a socket takes at once
-        relay.feed(block)
-        relay.feed(b"last")
-        taken = bytearray()
-        b.setblocking(False)
-        while len(taken) < len(block) + 4:
-            await asyncio.sleep(0)
-            try:
-                taken += b.recv(1 << 20)
-            except BlockingIOError:
-                continue
-        b.send(b"up")
-        await asyncio.sleep(0.01)
-        b.close()
-        await asyncio.sleep(0.01)
-        relay.feed(b"too late")
-        a.close()
-        assert bytes(taken) == block + b"last"
-        return bytes(taken[-4:]), bytes(heard), len(ends)
-
-    assert asyncio.run(story()) == (b"last", b"up", 1)
-
-
 class _Inbox:
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -296,7 +265,8 @@ def test_a_runner_knows_whether_its_lane_was_taken_before_it_says_that_it_has_jo
         lanes = Lanes("127.0.0.1", context_of(ours, ssl.Purpose.CLIENT_AUTH), take, refused.append)
         accepting = asyncio.create_task(lanes.accept())
         try:
-            lane = await open_lane("127.0.0.1", lanes.port, context_of(theirs), b"k" * KEY_BYTES)
+            plain = socket.create_connection(("127.0.0.1", lanes.port))
+            lane = await asyncio.to_thread(open_lane, plain, context_of(theirs), b"k" * KEY_BYTES)
         except OSError as error:
             return str(error)
         finally:

@@ -18,9 +18,10 @@ import pytest
 
 from cantle.allocations.fleet import letter as letters
 from cantle.allocations.fleet.certificates import make_identities
-from cantle.allocations.fleet.reaching import context_of
+from cantle.allocations.fleet.trust import context_of
 from cantle.model.records import AnyRecord, Launch, NodeLost, NodesJoined, TaskEnded
 from cantle.report.loading import load
+from cantle.runner.processes import children
 from cantle.store.journal import read
 from cantle.store.layout import Layout
 
@@ -270,8 +271,9 @@ def test_a_killed_runner_costs_its_attempts_and_nothing_else(begin: Callable[...
     assert sorted((r.task, r.attempt) for r in records if isinstance(r, Launch)) == [(0, 1), (0, 2), (1, 1)]
 
 
+@pytest.mark.parametrize("whole", [True, False], ids=["as a whole", "but for the process that has the tasks"])
 def test_a_frozen_runner_is_lost_within_its_bound_and_ends_what_it_ran_when_it_thaws(
-    begin: Callable[..., Fleet],
+    begin: Callable[..., Fleet], whole: bool
 ) -> None:
     fleet = begin("--silence", "2")
     fleet.runner("--name", "first", "--cores", "2")
@@ -279,13 +281,19 @@ def test_a_frozen_runner_is_lost_within_its_bound_and_ends_what_it_ran_when_it_t
     [victim] = fleet.pids()
     (fleet.top / "pid-1").unlink()
     frozen = time.time()
-    fleet.runners[0].send_signal(signal.SIGSTOP)
+    pids = [fleet.runners[0].pid, *(children(fleet.runners[0].pid) if whole else ())]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
     fleet.runner("--name", "second", "--cores", "4")
     fleet.wait_running(2)
     [lost] = [r for r in fleet.records() if isinstance(r, NodeLost)]
     assert "no sign of life for 2 s" in lost.reason and lost.time - frozen < 10
-    assert alive(victim), "nobody could end it so far"
-    fleet.runners[0].send_signal(signal.SIGCONT)
+    if whole:
+        assert alive(victim), "nobody could end it so far"
+    else:
+        wait_gone([victim])
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
     wait_gone([victim])
     assert fleet.runners[0].wait(20) == 5
     fleet.go()

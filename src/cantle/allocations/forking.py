@@ -66,20 +66,31 @@ class LocalChannel(DescriptorChannel):
             _end_orphans(pid)
 
 
-def fork_runner(errand: Callable[[], None] | None = None) -> LocalChannel:
-    """Fork a runner, which does the errand first. Raises OSError when the machine refuses."""
-    ours, theirs = pipe_pairs()
+def fork_runner(errand: Callable[[], None] | None = None, life: Callable[[int], None] | None = None) -> LocalChannel:
+    """Fork a runner, which does the errand first. Raises OSError when the machine refuses.
+
+    With another `life` than to serve over the channel, that is called with its end of it: of a socket pair, which keeps
+    messages apart and takes descriptors along.
+    """
+    ours, theirs = pipe_pairs() if life is None else _socket_pair()
     try:
         pid = os.fork()
     except OSError:
-        for fd in (*ours, *theirs):
+        for fd in {*ours, *theirs}:
             os.close(fd)
         raise
     if pid == 0:
-        be_a_runner(*theirs, errand)
-    for fd in theirs:
+        be_a_runner(*theirs, errand, life)
+    for fd in set(theirs):
         os.close(fd)
     return LocalChannel(*ours, pid)
+
+
+def _socket_pair() -> tuple[tuple[int, int], tuple[int, int]]:
+    import socket
+
+    ours, theirs = (end.detach() for end in socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+    return (ours, ours), (theirs, theirs)
 
 
 def pipe_pairs() -> tuple[tuple[int, int], tuple[int, int]]:
@@ -105,7 +116,12 @@ def _widen(pipe: int) -> None:
         pass
 
 
-def be_a_runner(read_fd: int, write_fd: int, errand: Callable[[], None] | None = None) -> NoReturn:
+def be_a_runner(
+    read_fd: int,
+    write_fd: int,
+    errand: Callable[[], None] | None = None,
+    life: Callable[[int], None] | None = None,
+) -> NoReturn:
     """The child's whole life. Runs no clean-up of its parent's and never writes its buffers."""
     status = 1
     try:
@@ -118,9 +134,12 @@ def be_a_runner(read_fd: int, write_fd: int, errand: Callable[[], None] | None =
 
         gc.freeze()  # what we inherited stays shared with the parent
         gc.set_threshold(50_000, 20, 20)
-        from cantle.runner.main import serve
+        if life is not None:
+            life(read_fd)
+        else:
+            from cantle.runner.main import serve
 
-        serve(DescriptorChannel(read_fd, write_fd))
+            serve(DescriptorChannel(read_fd, write_fd))
         status = 0
     finally:
         os._exit(status)

@@ -128,7 +128,8 @@ def _join(asked: Namespace, letter: Letter, node: Node, notes: tuple[str, ...], 
     from cantle.runner.processes import become_subreaper
 
     become_subreaper()  # should the runner be killed, its tasks become our children and can be ended
-    channel = fork_runner()  # before anything large is loaded, and before there are threads
+    # Before anything large is loaded, and before there are threads.
+    channel = fork_runner(life=lambda pair: _runners_life(pair, letter))
     from cantle.engines.remains import end_orphans
 
     end_orphans(letter.directory)  # this may be the second runner here, after one that was killed
@@ -168,6 +169,12 @@ def _join(asked: Namespace, letter: Letter, node: Node, notes: tuple[str, ...], 
     finally:
         if own is not None:
             own.close()
+
+
+def _runners_life(pair: int, letter: Letter) -> None:
+    from cantle.allocations.fleet.handing import take_over
+
+    take_over(pair, letter.identity)
 
 
 RUNNER = Command(

@@ -3,12 +3,38 @@
 from __future__ import annotations
 
 import os
+from typing import Protocol
 
 _RECEIVE = 1 << 16
 """Most bytes taken at once, so that a talkative peer does not keep the loop from its timers.
 
 As much as a pipe holds. Room for twice as much would be mapped anew by the kernel for each message, however short.
 """
+
+
+class RunnersEnd(Protocol):
+    """What a runner speaks with its conductor over. `lifeline`: a descriptor whose end is the conductor's as well, or -1."""
+
+    @property
+    def lifeline(self) -> int:
+        """It can be read when it has ended."""
+
+    @property
+    def write_fd(self) -> int:
+        """It can be written when `send` may take more."""
+
+    @property
+    def backlog(self) -> int:
+        """How many bytes wait for the conductor to take them."""
+
+    def fileno(self) -> int:
+        """It can be read when `receive` has something."""
+
+    def send(self, data: bytes) -> None:
+        """Send, without waiting. Raises ConnectionError when the conductor has gone."""
+
+    def receive(self) -> bytes:
+        """What has arrived, b"" at the end. Raises BlockingIOError when there is nothing yet."""
 
 
 class DescriptorChannel:
@@ -18,6 +44,7 @@ class DescriptorChannel:
 
     clock_ahead_s = 0.0
     why_ended = ""
+    lifeline = -1
 
     def __init__(self, read_fd: int, write_fd: int) -> None:
         os.set_blocking(read_fd, False)

@@ -23,7 +23,7 @@ from cantle.model.records import Outcome
 from cantle.model.study import Command
 
 from . import processes
-from .channel import DescriptorChannel
+from .channel import RunnersEnd
 from .family import Attempt, Family, Place, send_to_group
 from .frames import encode, frame
 from .messages import (
@@ -85,7 +85,7 @@ _FAREWELL_S = 2.0
 class Keeper:
     """Keeps the attempts of one node, for one conductor over one channel, under one setup."""
 
-    def __init__(self, channel: DescriptorChannel, setup: Setup, poll: select.poll | None = None) -> None:
+    def __init__(self, channel: RunnersEnd, setup: Setup, poll: select.poll | None = None) -> None:
         self._channel = channel
         self._setup = setup
         self._family = Family()

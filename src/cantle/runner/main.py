@@ -15,15 +15,15 @@ import select
 import signal
 
 from . import processes
-from .channel import DescriptorChannel
+from .channel import RunnersEnd
 from .frames import Frames, encode, frame
 from .keeper import Keeper
 from .messages import Ack, Down, Leaving, Setup
 
 
-def serve(channel: DescriptorChannel) -> None:
-    """Serve until the conductor goes away. The caller's descriptors 0 to 2 become /dev/null, its session a new one."""
-    wake, record = _settle()
+def serve(channel: RunnersEnd, settled: tuple[int, int] | None = None) -> None:
+    """Serve until the conductor goes away. `settled` is what `settle` gave; it is done now if it was not."""
+    wake, record = settled or settle()
     frames: Frames[Down] = Frames(Down)
     setup, early = _first(channel, frames)
     if setup is None:
@@ -57,13 +57,13 @@ def serve(channel: DescriptorChannel) -> None:
             os.close(lock)
 
 
-def _turn(
-    keeper: Keeper, channel: DescriptorChannel, frames: Frames[Down], wake: int, record: int, poll: select.poll
-) -> str:
+def _turn(keeper: Keeper, channel: RunnersEnd, frames: Frames[Down], wake: int, record: int, poll: select.poll) -> str:
     """Turn the loop. Returns why it ended: "" when the conductor went away."""
-    poll.register(channel.fileno(), select.POLLIN)
-    poll.register(wake, select.POLLIN)
     listening = channel.fileno()
+    lifeline = channel.lifeline
+    for fd in (listening, wake, *((lifeline,) if lifeline >= 0 else ())):
+        poll.register(fd, select.POLLIN)
+    one_for_both = channel.write_fd == listening
     waiting_to_write = False
     while True:
         try:
@@ -75,7 +75,9 @@ def _turn(
             return ""
         if bool(channel.backlog) != waiting_to_write:
             waiting_to_write = not waiting_to_write
-            if waiting_to_write:
+            if one_for_both:
+                poll.modify(listening, select.POLLIN | select.POLLOUT if waiting_to_write else select.POLLIN)
+            elif waiting_to_write:
                 poll.register(channel.write_fd, select.POLLOUT)
             else:
                 poll.unregister(channel.write_fd)
@@ -87,6 +89,8 @@ def _turn(
                 keeper.reap()
             elif fd == listening:
                 heard = True
+            elif fd == lifeline:
+                return ""
             elif keeper.crew is not None:
                 keeper.crew.hears(fd)
         keeper.tick()
@@ -101,7 +105,7 @@ def _turn(
                 keeper.obey(message)
 
 
-def _hear_the_rest(keeper: Keeper, channel: DescriptorChannel, frames: Frames[Down]) -> None:
+def _hear_the_rest(keeper: Keeper, channel: RunnersEnd, frames: Frames[Down]) -> None:
     """Of a conductor that has gone, only the last acknowledgements still count."""
     try:
         while data := channel.receive():
@@ -112,9 +116,10 @@ def _hear_the_rest(keeper: Keeper, channel: DescriptorChannel, frames: Frames[Do
         pass
 
 
-def _settle() -> tuple[int, int]:
-    """Make this process a runner. Returns the descriptor on which signals arrive, and the bytes that each has there.
+def settle() -> tuple[int, int]:
+    """Make this process a runner: its descriptors 0 to 2 become /dev/null, its session a new one.
 
+    Returns the descriptor on which signals arrive, and the bytes that each has there.
     The first byte is the signal's number. Where the kernel's own descriptor for signals cannot be had, Python's wake-up
     descriptor serves, which costs an interrupted system call and a handler more for each.
     """
@@ -145,12 +150,15 @@ def _nothing(number: int, frame: object) -> None:
     """Signals are read from the wake-up descriptor."""
 
 
-def _first(channel: DescriptorChannel, frames: Frames[Down]) -> tuple[Setup | None, list[Down]]:
+def _first(channel: RunnersEnd, frames: Frames[Down]) -> tuple[Setup | None, list[Down]]:
     """Wait for the setup. Returns it and what came with it; None when the conductor left without a word."""
     poll = select.poll()
     poll.register(channel.fileno(), select.POLLIN)
+    if channel.lifeline >= 0:
+        poll.register(channel.lifeline, select.POLLIN)
     while True:
-        poll.poll()
+        if any(fd == channel.lifeline for fd, _ in poll.poll()):
+            return None, []
         try:
             data = channel.receive()
         except BlockingIOError:
@@ -165,11 +173,13 @@ def _first(channel: DescriptorChannel, frames: Frames[Down]) -> tuple[Setup | No
             return first, messages[1:]
 
 
-def _has_hung_up(channel: DescriptorChannel) -> bool:
+def _has_hung_up(channel: RunnersEnd) -> bool:
     """Whether the conductor has gone, whatever it may have said before."""
     poll = select.poll()
-    poll.register(channel.fileno(), 0)
-    return any(what & (select.POLLHUP | select.POLLERR) for _, what in poll.poll(0))
+    for fd in (channel.fileno(), channel.lifeline):
+        if fd >= 0:
+            poll.register(fd, select.POLLRDHUP)
+    return any(what & (select.POLLHUP | select.POLLERR | select.POLLRDHUP) for _, what in poll.poll(0))
 
 
 def _lock(setup: Setup) -> int:

@@ -1,8 +1,8 @@
-"""How does a runner on another machine live? As a child of a Dask worker, which carries its bytes to the conductor and back.
+"""How does a runner on another machine live? As a child of a Dask worker, which joins the fleet and hands its lane to it.
 
 The child is the same runner that a conductor forks on its own machine; it is forked first, while this process is small. When
-the conductor falls silent, says that all is over, or its connection ends, the child's channel is closed: it ends its tasks,
-and then this process ends.
+the conductor falls silent or says that all is over, the child is told to end; when its lane ends, it does so by itself. Once
+all that it started has ended, this process ends.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -29,18 +30,16 @@ from cantle.allocations.fleet.dasked import (
     hear_log,
     security_of,
 )
+from cantle.allocations.fleet.handing import Handed, Told, hand_over
 from cantle.allocations.fleet.hauling import Hauler, Shelf
 from cantle.allocations.fleet.joining import Hello
-from cantle.allocations.fleet.lane import Lane, open_lane
+from cantle.allocations.fleet.lane import OPENS_S, prepare
 from cantle.allocations.fleet.letter import Letter
-from cantle.allocations.fleet.reaching import context_of, reach
-from cantle.allocations.fleet.relay import Relay
+from cantle.allocations.fleet.reaching import reach
 from cantle.allocations.fleet.scratch import Scratch
 from cantle.allocations.fleet.source import JOINED
 from cantle.allocations.fleet.source import REFUSED as TOLD_REFUSED
 from cantle.allocations.fleet.turning import turn
-from cantle.runner.frames import Frames, encode, frame
-from cantle.runner.messages import Down, Setup
 
 if TYPE_CHECKING:
     from distributed.worker import Worker
@@ -60,17 +59,12 @@ _WORD_S = 1.0
 _SOONER = 0.75
 """A runner gives its conductor up in this part of the time after which the conductor gives it up: so no task runs twice."""
 
-_THE_NODES_OWN = (
-    "HOSTNAME", "TMPDIR", "XDG_RUNTIME_DIR", "SSH_CONNECTION", "SSH_CLIENT", "SSH_TTY", "SSH_AUTH_SOCK", "SLURMD_NODENAME",
-    "SLURM_NODEID", "SLURM_TOPOLOGY_ADDR",
-)  # fmt: skip
-"""What of the environment belongs to a machine and not to the run."""
-
 
 class Member:
     """One runner in the fleet. `say` tells whoever looks at this process's stderr.
 
-    `own_env`: tasks get this process's environment. `lifeline`: this process ends when its stdin does.
+    The runner's process lives in `take_over`, at the other end of the channel. `own_env`: tasks get this process's
+    environment. `lifeline`: this process ends when its stdin does.
     """
 
     def __init__(
@@ -88,16 +82,14 @@ class Member:
         self._own_env = own_env
         self._say = say
         self._lifeline = lifeline
-        self._before: Frames[Down] | None = Frames(Down)
-        """Until the setup has come, which is changed on its way."""
         self._heard = monotonic()
         self._code: int | None = None
         self._why = ""
         self._worker: Worker | None = None
-        self._lane: Lane | None = None
-        self._relays: list[Relay] = []
-        """From the runner to the conductor, and back."""
+        self._lane: socket.socket | None = None
+        """The connection that the runner has. Nothing is read or written here as long as there is a runner."""
         self._reached = ""
+        self._port = 0
         self._closing: asyncio.Future[None] | None = None
         self._welcomed = False
         self._shelf = Shelf(letter.directory)
@@ -162,6 +154,7 @@ class Member:
             hello = replace(self._hello, time=time(), address=found.address)
             self._send({"op": HELLO, "hello": msgspec.msgpack.encode(hello)})
             beating = asyncio.create_task(self._beat())
+            asyncio.get_running_loop().add_reader(self._channel.read_fd, self._on_told)
             await self._ended.wait()
             beating.cancel()
             await self._close_runner()  # whatever the conductor hears from now on, what ran here has ended
@@ -241,19 +234,44 @@ class Member:
         self._opening = asyncio.get_running_loop().create_task(self._open_lane(key, port))
 
     async def _open_lane(self, key: bytes, port: int) -> None:
+        """Connect, and let the runner do the rest."""
+        self._port = port
         host = self._reached.removeprefix("tls://").rpartition(":")[0].strip("[]")
-        try:
-            self._lane = lane = await open_lane(host, port, context_of(self._letter.identity), key)
-        except (OSError, TimeoutError) as error:
-            self._end(
-                UNREACHABLE, f"the conductor let us in, but its port {port} for messages cannot be reached: {error}"
-            )
-            return
         loop = asyncio.get_running_loop()
-        up = Relay(loop, self._channel, lambda data: down.feed(data), lambda: self._end(BROKEN, "its runner is gone"))
-        down = Relay(loop, lane, self._on_down, self._on_lane_ended)
-        self._relays = [up, down]
-        self._tell_starter(JOINED)
+        try:
+            async with asyncio.timeout(OPENS_S):
+                [(family, kind, protocol, _, address), *_] = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+                self._lane = lane = socket.socket(family, kind, protocol)
+                prepare(lane)
+                await loop.sock_connect(lane, address)
+            handed = Handed(key, self._own_env, self._hello.node.apart)
+            hand_over(self._channel.write_fd, lane, handed)
+        except (OSError, TimeoutError) as error:
+            self._unreachable(str(error))
+
+    def _unreachable(self, why: str) -> None:
+        self._end(
+            UNREACHABLE, f"the conductor let us in, but its port {self._port} for messages cannot be reached: {why}"
+        )
+
+    def _on_told(self) -> None:
+        """The runner says something, or has gone."""
+        try:
+            data = self._channel.receive()
+        except BlockingIOError:
+            return
+        told = msgspec.msgpack.decode(data, type=Told) if data else Told("broken")
+        if told.what == "taken":
+            self._tell_starter(JOINED)
+        elif told.what == "home":
+            self._shelf.home = told.text
+        elif told.what == "refused":
+            self._unreachable(told.text)
+        elif told.what == "ended":
+            self._on_lane_ended()
+        else:
+            self._end(BROKEN, told.text or "its runner is gone")
+            asyncio.get_running_loop().remove_reader(self._channel.read_fd)
 
     def _on_lane_ended(self) -> None:
         """Either the node is used no more, and we are told so, or the conductor has gone."""
@@ -266,16 +284,17 @@ class Member:
         until = monotonic() + _WORD_S
         while self._lane is not None and monotonic() < until:
             try:
-                if not self._lane.receive():
+                if not self._lane.recv(1 << 16):
                     return
             except BlockingIOError:
                 await asyncio.sleep(0.01)
+            except OSError:
+                return
 
     def _close_runner(self) -> asyncio.Future[None]:
         """Let the runner end its tasks and go; done when it has."""
         if self._closing is None:
-            for relay in self._relays:
-                relay.stop()
+            asyncio.get_running_loop().remove_reader(self._channel.read_fd)
             self._closing = asyncio.get_running_loop().run_in_executor(None, self._channel.close)
         return self._closing
 
@@ -293,40 +312,6 @@ class Member:
 
     def _on_over(self, why: str) -> None:
         self._end(DONE, why)
-
-    def _on_down(self, data: bytes) -> None:
-        if self._before is not None:
-            messages = self._before.feed(data)
-            if not messages:
-                return
-            self._before = None
-            data = frame([encode(self._as_here(message)) for message in messages])
-        self._relays[0].feed(data)
-
-    def _as_here(self, message: Down) -> Down:
-        """The setup with what of the environment belongs to this machine."""
-        if not isinstance(message, Setup):
-            return message
-        self._shelf.home = os.path.dirname(message.packed)  # noqa: PTH120
-        env = dict(os.environb) if self._own_env else {**message.env, **_own()}
-        if self._own_env:
-            env.update({name: value for name, value in message.env.items() if name.startswith(b"CANTLE_")})
-        else:
-            for name in _THE_NODES_OWN:
-                if name not in os.environ:
-                    env.pop(name.encode(), None)
-        if self._hello.node.apart:
-            for path in (message.lock, message.packed):
-                folder = os.path.dirname(os.path.join(message.directory, path))  # noqa: PTH118, PTH120
-                try:
-                    os.makedirs(folder, exist_ok=True)  # noqa: PTH103
-                except OSError as error:
-                    self._end(BROKEN, f"{folder} cannot be made: {error.strerror}")
-        return replace(message, env=env)
-
-
-def _own() -> dict[bytes, bytes]:
-    return {name.encode(): os.fsencode(os.environ[name]) for name in _THE_NODES_OWN if name in os.environ}
 
 
 def report_to_stderr(text: str) -> None:

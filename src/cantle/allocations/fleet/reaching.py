@@ -11,12 +11,11 @@ import os
 import socket
 import ssl
 from collections.abc import Sequence
-from tempfile import TemporaryDirectory
 
 import msgspec
 
 from cantle.allocations.fleet.certificates import Identity
-from cantle.errors import RequestError
+from cantle.allocations.fleet.trust import context_of
 
 
 class Reached(msgspec.Struct, frozen=True):
@@ -24,27 +23,6 @@ class Reached(msgspec.Struct, frozen=True):
 
     address: str
     tried: tuple[str, ...]
-
-
-def context_of(identity: Identity, purpose: ssl.Purpose = ssl.Purpose.SERVER_AUTH) -> ssl.SSLContext:
-    """What a connection to somebody of the same run needs; with the purpose CLIENT_AUTH, one from somebody.
-
-    Raises RequestError when the identity is none.
-    """
-    try:
-        context = ssl.create_default_context(purpose, cadata=identity.authority)
-        context.check_hostname = False  # the authority is the run's own and signs for nobody else
-        context.verify_mode = ssl.CERT_REQUIRED
-        with TemporaryDirectory(prefix="cantle-") as folder:  # the library takes keys from files alone
-            path = f"{folder}/identity.pem"
-            with open(path, "w", encoding="ascii") as file:
-                file.write(identity.key + identity.certificate)
-            context.load_cert_chain(path)
-    except ssl.SSLError as error:
-        raise RequestError(
-            f"the letter is damaged: its certificates cannot be used ({error.reason or error})"
-        ) from None
-    return context
 
 
 async def reach(addresses: Sequence[str], identity: Identity, patience_s: float) -> Reached:

@@ -32,8 +32,9 @@ from cantle.allocations.fleet.dasked import (
 )
 from cantle.allocations.fleet.hauling import Hauler, Shelf
 from cantle.allocations.fleet.joining import Hello, Verdict
-from cantle.allocations.fleet.lane import KEY_BYTES, TAKEN, Lane, Lanes
-from cantle.allocations.fleet.reaching import context_of
+from cantle.allocations.fleet.lane import KEY_BYTES, TAKEN, Lane
+from cantle.allocations.fleet.lanes import Lanes
+from cantle.allocations.fleet.trust import context_of
 from cantle.allocations.fleet.turning import turn
 
 if TYPE_CHECKING:
