@@ -300,6 +300,8 @@ def open(
 
     Raises RequestError, MachineError.
     """
+    if slurm is not None and not isinstance(slurm, Mapping):
+        raise RequestError(f'slurm={slurm!r}: say what a node has, as in slurm={{"cores": 64, "max": 20}}')
     words = [*options]
     if nodes:
         words += ["--nodes", nodes]

@@ -15,6 +15,8 @@ from pathlib import Path
 from cantle.errors import MachineError
 
 _READY = b"ready\n"
+LAST_LINES = 5
+"""So many of its last lines are told of a daemon that ended at once."""
 
 
 class Herald:
@@ -47,6 +49,7 @@ def go_on_without_terminal(log: Path, life: Callable[[Herald], int]) -> None:
     Raises MachineError with its own words when it ended before. Never returns in the daemon itself.
     """
     reading, writing = os.pipe()
+    before = log.stat().st_size if log.exists() else 0
     sys.stdout.flush()
     sys.stderr.flush()
     first = os.fork()
@@ -62,8 +65,17 @@ def go_on_without_terminal(log: Path, life: Callable[[Herald], int]) -> None:
     with os.fdopen(reading, "rb") as pipe:
         said = pipe.read()
     if said != _READY:
-        why = said.decode(errors="replace") or f"it ended at once; what it said lies in {log}"
-        raise MachineError(why)
+        raise MachineError(said.decode(errors="replace") or _last_words(log, before))
+
+
+def _last_words(log: Path, before: int) -> str:
+    """What a daemon has said that ended and did not tell why."""
+    try:
+        lines = log.read_bytes()[before:].decode(errors="replace").splitlines()
+    except OSError:
+        lines = []
+    said = [line for line in lines if line.strip()][-LAST_LINES:]
+    return "\n".join(["it ended at once; its last words:", *said]) if said else "it ended at once, and said nothing"
 
 
 def _live(log: Path, herald: Herald, life: Callable[[Herald], int]) -> None:

@@ -128,7 +128,9 @@ def _hold(layout: Layout, asked: Namespace, herald: Herald) -> int:
         herald.failed(str(problem))
         _note(str(problem))
         return problem.exit_code
-    _note(f"the pilot {asked.name} has ended")
+    why = pilot.state.stopping
+    herald.failed(why)  # where it never was ready
+    _note(f"the pilot {asked.name} has ended{': ' if why else ''}{why}")
     return 0
 
 

@@ -28,6 +28,7 @@ from cantle.runtime.pilot.fetching import Fetching
 from cantle.runtime.pilot.growing import Breach, check_calls, check_steps, numbers_of, rows_of
 from cantle.runtime.pilot.house import House, WriteDown
 from cantle.runtime.pilot.jobs import is_over, job_name
+from cantle.runtime.pilot.lacking import OfNodes
 from cantle.runtime.pilot.messages import Refused, Seated, Sit
 from cantle.runtime.pilot.program_work import ProgramWork
 from cantle.runtime.pilot.sitting import Line
@@ -119,6 +120,7 @@ class Sittings:
         """By task, what its last attempt made; until it is told."""
         self._forgotten: dict[int, None] = {}
         """Tasks whose result nobody outside wants, while others of the run may take it."""
+        self._of_nodes = OfNodes()
         self._news = False
         self._tended = 0.0
         self._fetching: Fetching | None = None
@@ -371,8 +373,9 @@ class Sittings:
         """Tell each program what is new."""
         if self._fetching is not None:
             self._fetching.step()
+        of_nodes = self._of_nodes(self._state)
         for sitting in list(self._sittings.values()):
-            said: list[Down] = []
+            said: list[Down] = [*of_nodes]
             if sitting.ends:
                 said.append(Ends(sitting.ends))
                 sitting.ends = []

@@ -1,0 +1,45 @@
+"""What are programs told of nodes that were asked for and do not come? Whoever waits for a result shall know what for."""
+
+from __future__ import annotations
+
+from time import time
+
+from cantle.core.scaling.ledger import Request
+from cantle.core.state import State
+from cantle.model.resources import count
+from cantle.runtime.pilot.sitting_messages import Note
+
+WAITS_S = 10.0
+"""Nodes that are on their way for so long, and longer than was said of them, are worth a word: once for each request."""
+
+
+class OfNodes:
+    """Remembers what was told. A call costs next to nothing where no kinds are declared, and by open requests elsewhere."""
+
+    def __init__(self) -> None:
+        self._refused: dict[int, int] = {}
+        """By request: of how many nodes it was told that they do not come."""
+        self._refused_at: dict[str, float] = {}
+        self._waiting: set[int] = set()
+
+    def __call__(self, state: State) -> list[Note]:
+        """What is new."""
+        ledger = state.scaling
+        if ledger is None or not ledger.requests:
+            return []
+        found = []
+        if ledger.refused_at != self._refused_at:
+            self._refused_at = dict(ledger.refused_at)
+            found += [note for request in ledger.requests if (note := self._refusal(request))]
+        now = time()
+        for request in ledger.open.values():
+            if request.number not in self._waiting and now > max(request.asked_at + WAITS_S, request.expected_at):
+                self._waiting.add(request.number)
+                said = f": {request.detail}" if request.detail else ""
+                found.append(Note(f"still waiting for {count(request.coming, 'node')} of kind {request.kind}{said}"))
+        return found
+
+    def _refusal(self, request: Request) -> Note | None:
+        more = request.refused - self._refused.get(request.number, 0)
+        self._refused[request.number] = request.refused
+        return Note(f"{count(more, 'node')} of kind {request.kind} refused: {request.detail}") if more > 0 else None
