@@ -20,7 +20,7 @@ class Aside:
     """Bytes from which on arguments are put aside."""
 
     def __init__(self, directory: Path) -> None:
-        self._folder = Layout(directory).own / "arguments"
+        self._folder = Layout(directory).arguments
         self._users: Counter[str] = Counter()
         self._files: dict[int, str] = {}
         self._let_go_early: set[int] = set()

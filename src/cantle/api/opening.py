@@ -11,10 +11,12 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from threading import Thread
 from time import localtime, monotonic, sleep, strftime
 
 from cantle.errors import MachineError, RequestError
-from cantle.runtime.pilot.address import directory_of, pilots
+from cantle.runtime.pilot import private
+from cantle.runtime.pilot.address import directory_of
 from cantle.runtime.pilot.messages import Sit
 from cantle.runtime.pilot.visiting import stay
 from cantle.store.layout import Layout
@@ -33,10 +35,18 @@ class Opened:
         self.connection = connection
         self._own = own
 
-    def close(self) -> None:
-        """Wait until a pilot of one's own has ended, and remove what it needed. Of one that does not end, all stays."""
+    @property
+    def log(self) -> str:
+        """Where the pilot says what goes wrong, for people."""
+        return "its pilot.log" if self._own is None else str(self._own / "pilot.log")
+
+    def close(self, parted: bool) -> None:
+        """Wait until a pilot of one's own has ended, and remove what it needed.
+
+        Of one that does not end, or went away before all was said (`parted` is false), all stays, so that it can be looked at.
+        """
         if self._own is not None:
-            _await_end(self._own)
+            _await_end(self._own, remove=parted)
 
 
 def begin(pilot: str, directory: Path | None, name: str, words: list[str]) -> Opened:
@@ -48,7 +58,7 @@ def begin(pilot: str, directory: Path | None, name: str, words: list[str]) -> Op
     if pilot:
         _, connection = stay(directory_of(pilot), pilot, _sit(name, study))
         return Opened(pilot, study, connection, None)
-    own = _own_directory(name)
+    own = private.new(name)
     called = f"of {name}"
     try:
         _start(own, words)
@@ -56,7 +66,12 @@ def begin(pilot: str, directory: Path | None, name: str, words: list[str]) -> Op
     except BaseException:
         _give_up(own)
         raise
+    Thread(target=private.sweep, args=(_unheard,), name="cantle-sweep", daemon=True).start()
     return Opened(called, study, connection, own)
+
+
+def _unheard(_: str) -> None:
+    """What is told of pilots of other programs is not for this one's user."""
 
 
 def _start(own: Path, words: list[str]) -> None:
@@ -118,18 +133,7 @@ def _study_directory(wanted: Path | None, name: str) -> Path:
             return made
 
 
-def _own_directory(name: str) -> Path:
-    from tempfile import mkdtemp
-
-    parent = pilots().parent / "private"
-    try:
-        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return Path(mkdtemp(prefix=f"{name.replace('/', '_')}-", dir=parent))
-    except OSError as error:
-        raise MachineError(f"cannot make a directory in {parent}: {error.strerror}. Set XDG_STATE_HOME.") from error
-
-
-def _await_end(own: Path) -> None:
+def _await_end(own: Path, remove: bool) -> None:
     from shutil import rmtree
 
     layout = Layout(own)
@@ -138,7 +142,8 @@ def _await_end(own: Path) -> None:
         if monotonic() > deadline:
             return
         sleep(_PAUSE_S)
-    rmtree(own, ignore_errors=True)
+    if remove:
+        rmtree(own, ignore_errors=True)
 
 
 def _give_up(own: Path) -> None:
@@ -155,6 +160,6 @@ def _give_up(own: Path) -> None:
             ask(own, own.name, Down(now=True))
         except CantleError:
             return
-        _await_end(own)
+        _await_end(own, remove=True)
     else:
         rmtree(own, ignore_errors=True)

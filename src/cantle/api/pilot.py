@@ -58,7 +58,7 @@ class Pilot:
         self._partitions: dict[str, Partition] = {}
         self._numbers = count(1)
         self._aside = Aside(self.directory)
-        self._seat = Seat(opened.connection, opened.name, self._hear_of_partition, self._aside.let_go)
+        self._seat = Seat(opened.connection, opened.name, self._hear_of_partition, self._aside.let_go, opened.log)
         self._named: dict[str, Any] = {}
         self._tasks: weakref.WeakKeyDictionary[Callable[..., Any], Task[..., Any]] = weakref.WeakKeyDictionary()
         self._tokens: list[Token[Pilot | None]] = []
@@ -230,7 +230,7 @@ class Pilot:
         finally:
             seat.hang_up()
             self._aside.close()
-            self._opened.close()
+            self._opened.close(seat.parted)
 
     def __enter__(self) -> Pilot:
         self._tokens.append(_current.set(self))

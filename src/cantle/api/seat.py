@@ -81,6 +81,7 @@ class Seat:
         pilot: str,
         news: Callable[[PartitionNews], None],
         let_go: Callable[[list[int]], None],
+        log: str = "its pilot.log",
     ) -> None:
         self.pilot = pilot
         """What people call it."""
@@ -90,8 +91,11 @@ class Seat:
         """By step, how many calls were handed in, run, and ended how."""
         self.left = threading.Event()
         """Nothing will be heard any more."""
+        self.parted = False
+        """The pilot has said that all is over."""
         self.closed = False
         """No more calls are taken."""
+        self._log = log
         self._news = news
         self._let_go = let_go
         self._connection = connection
@@ -301,7 +305,7 @@ class Seat:
         """Hear the pilot until it, or this program, hangs up."""
         try:
             self._hear_all()
-            why = f"the pilot {self.pilot} went away; what it said last is in its pilot.log"
+            why = f"the pilot {self.pilot} went away; what it said last is in {self._log}"
         except (OSError, ValueError) as problem:
             why = f"the connection to the pilot {self.pilot} broke: {problem}"
         self._end(PilotGoneError(why))
@@ -355,6 +359,7 @@ class Seat:
 
             print(f"cantle: {message.text}", file=sys.stderr, flush=True)
         elif isinstance(message, Left):
+            self.parted = True
             self._gone = RequestError(f"the pilot {self.pilot} was left: no more can be asked of it")
             self._finish(CantleBug("the pilot told that all is over, and did not tell of this call"))
         elif isinstance(message, Dismissed):

@@ -131,6 +131,10 @@ def _hold(layout: Layout, asked: Namespace, herald: Herald) -> int:
     why = pilot.state.stopping
     herald.failed(why)  # where it never was ready
     _note(f"the pilot {asked.name} has ended{': ' if why else ''}{why}")
+    if asked.for_one_program and not why:
+        from cantle.runtime.pilot import private
+
+        private.has_ended(layout)
     return 0
 
 

@@ -63,10 +63,6 @@ def _resume(asked: Namespace) -> int:
     return conduct(conductor, machine, asked)
 
 
-PYTHON = "python"
-"""What stands in the place of a reader's name where a program made the calls."""
-
-
 def _take_out(layout: Layout) -> None:
     """A study of a pilot that is not up goes on by itself from now on."""
     from cantle.errors import RequestError
@@ -86,9 +82,10 @@ def reopen(reader: str, folder: Path) -> Study:
 
     Raises RequestError when nobody can make it again.
     """
+    from cantle.model.study import OF_A_PROGRAM
     from cantle.plugins import find
 
-    if reader == PYTHON:
+    if reader == OF_A_PROGRAM:
         from cantle.errors import RequestError
 
         raise RequestError(

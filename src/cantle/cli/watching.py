@@ -228,9 +228,10 @@ def _explain_arguments(parser: ArgumentParser) -> None:
 
 def _explain(asked: Namespace) -> int:
     from cantle.core.explain import explain
-    from cantle.report.failures import FAILURES, failure_of, typed
+    from cantle.report.failures import FAILURES, failure_of
     from cantle.report.loading import Condition, load_one
     from cantle.report.naming import find_task
+    from cantle.report.table import how_to_go_on
     from cantle.report.wording import printable, time_of_day
 
     run = load_one(asked.directory)
@@ -238,7 +239,7 @@ def _explain(asked: Namespace) -> int:
     if run.condition == Condition.DEAD:
         print(
             f"The conductor of this run is dead: nothing of it runs. So it stood at {time_of_day(run.state.now)}; "
-            f"go on with `cantle resume {typed(run.directory)}`."
+            f"{how_to_go_on(run)}."
         )
     if run.condition == Condition.QUEUED:
         from cantle.report.table import headline

@@ -15,6 +15,8 @@ import msgspec
 
 from .resources import Needs, Node, Place
 
+OF_A_PROGRAM = "python"
+"""What stands in the place of a reader's name where a program makes the calls, which nobody else can make again."""
 MOST_STREAMS = 1_000_000
 """So many streams a step may have: of each one is known where it runs, by the conductor and by the runner of its node."""
 

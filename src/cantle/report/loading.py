@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from cantle.core.state import State
 from cantle.errors import RequestError
 from cantle.model.records import AnyRecord, RunResumed
+from cantle.model.study import OF_A_PROGRAM
 from cantle.store.journal import Follower, follow, read
 from cantle.store.layout import DOOR, Layout
 from cantle.store.lock import Holder, holder
@@ -66,6 +67,11 @@ class Run:
     def name(self) -> str:
         """The study's name."""
         return self.state.studies[0].added.name if self.state.studies else self.directory.name
+
+    @property
+    def of_a_program(self) -> bool:
+        """Whether it is calls that a Python program makes, and nobody else."""
+        return any(study.added.reader == OF_A_PROGRAM for study in self.state.studies)
 
     @property
     def now(self) -> float:

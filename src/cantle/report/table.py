@@ -78,7 +78,6 @@ def headline(run: Run, colour: bool = False) -> str:
     """One line: the study's name, how it stands, and who is at work on it or what to do when nobody is."""
     condition = run.condition
     text = condition.value
-    directory = typed(run.directory)
     if condition == Condition.QUEUED and run.jobs is not None:
         text += f": {run.jobs.what()} {run.jobs.standing()}"
     elif condition in (Condition.RUNNING, Condition.STARTING, Condition.STOPPING):
@@ -90,7 +89,7 @@ def headline(run: Run, colour: bool = False) -> str:
     elif condition == Condition.DEAD:
         text = "its conductor is dead"
         text += (
-            f": resume with `cantle resume {directory}`"
+            f": {how_to_go_on(run)}"
             if run.state.studies
             else "; it ended before the study was written down, begin the run anew"
         )
@@ -99,11 +98,18 @@ def headline(run: Run, colour: bool = False) -> str:
         if condition == Condition.STOPPED:
             text += f" ({run.state.stopping})"
         if condition != Condition.DONE:
-            text += f"; go on with `cantle resume {directory}`"
+            text += f"; {how_to_go_on(run)}"
     name = printable(run.name)
     if colour:
         return f"{in_colour(name, '1')}: {in_colour(text, _HEADLINE_COLOURS.get(condition, '1;36'))}"
     return f"{name}: {text}"
+
+
+def how_to_go_on(run: Run) -> str:
+    """What people are told who want what has not been done."""
+    if run.of_a_program:
+        return "only its program can go on with it: run that again"
+    return f"go on with `cantle resume {typed(run.directory)}`"
 
 
 def notes(run: Run) -> Iterator[str]:

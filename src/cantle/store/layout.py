@@ -55,6 +55,11 @@ class Layout:
         return self.own / "elastic"
 
     @property
+    def arguments(self) -> Path:
+        """Large arguments of calls, put there by the program that makes them."""
+        return self.own / "arguments"
+
+    @property
     def maestro_cancel(self) -> Path:
         """What `maestro cancel DIR` touches."""
         return self.directory / ".cancel.lock"

@@ -19,9 +19,10 @@ from cantle.engines.calls import Result
 from cantle.errors import CantleError, RequestError
 from cantle.model import records as r
 from cantle.model.resources import indexes
-from cantle.model.study import PartitionWish
+from cantle.model.study import OF_A_PROGRAM, PartitionWish
 from cantle.runtime.conducting import concerns
 from cantle.runtime.inbox import SelectInbox
+from cantle.runtime.pilot import submission
 from cantle.runtime.pilot.door import Visitor
 from cantle.runtime.pilot.entering import Entry
 from cantle.runtime.pilot.fetching import Fetching
@@ -63,8 +64,6 @@ from cantle.store.journal import Journal
 from cantle.store.layout import Layout
 from cantle.store.lock import ConductorLock
 
-READER = "python"
-"""What stands in the place of a reader's name: the study is calls that a program made, which nobody else can make again."""
 TASKS_AT_ONCE = 2000
 FORGET_S = 1.0
 """So often calls are forgotten that need not be made again."""
@@ -155,21 +154,24 @@ class Sittings:
         lock = ConductorLock(layout.lock, sit.name)
         lock.acquire()
         number = len(self._state.studies)
+        sent = Submission(
+            pilot=str(self._pilot), name=sit.name, reader=OF_A_PROGRAM, digest="", tasks=0, env=sit.env, number=number
+        )
         try:
+            submission.put(layout, sent)
             journal = Journal.open_new(layout.journal)
         except BaseException:
             lock.release()
             raise
-        sent = Submission(
-            pilot=str(self._pilot), name=sit.name, reader=READER, digest="", tasks=0, env=sit.env, number=number
-        )
         entry = Entry(layout, lock, sent)
         entry.number = number
         work = ProgramWork()
         entry.work = work
         self._log.open(number, journal)
         source = sit.argv[0] if sit.argv else ""
-        self._write_down(r.StudyAdded(time(), sit.name, [], sit.directory, source=source, reader=READER, grows=True))
+        self._write_down(
+            r.StudyAdded(time(), sit.name, [], sit.directory, source=source, reader=OF_A_PROGRAM, grows=True)
+        )
         self._house.move_in(entry, journal)
         unsent = visitor.stay(Seated(job_name(sit.name, number), __version__))
         return Sitting(number, entry, work, Line(self._inbox, visitor.socket, unsent, self._has_news))

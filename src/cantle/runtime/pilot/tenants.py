@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from shutil import rmtree
 from typing import Protocol, TypeAlias
 
 from msgspec.structs import replace
@@ -124,6 +125,8 @@ class Tenant:
             self.status.write(state)
             self.journal.close()
             submission.drop(self.layout)
+            if self.layout.arguments.exists():  # of a program that did not live to remove them
+                rmtree(self.layout.arguments, ignore_errors=True)
         except (CantleError, OSError) as problem:
             trouble = str(problem)
         self.lock.release()
