@@ -12,7 +12,7 @@ import pytest
 from test_going_partitions import GoingRun
 from test_pilot import Here, study, until
 
-from cantle.model.records import DrainNode, EndRun, Launch, NodeDrainAsked, TaskEnded
+from cantle.model.records import DrainNode, EndRun, Launch, NodeDrainAsked, ReleaseNode, TaskEnded
 from cantle.report.loading import load
 from cantle.store.journal import read
 from cantle.store.layout import Layout
@@ -141,3 +141,29 @@ def test_a_pilot_ends_in_order_before_its_time_is_up_and_the_next_one_goes_on_wi
         here.end()
     state = load(tmp_path / "out").state
     assert state.succeeded and not state.losses
+
+
+def test_a_node_that_came_is_given_back_from_another_shell_and_one_that_was_here_cannot_be(tmp_path: Path) -> None:
+    kinds = ["--kinds", "cpu: {cores: 1, max: 1, provider: local}", "--scaling", "fixed:1"]
+    words = [*CANTLE, "map", f"until [ -e {tmp_path}/go-{{}} ]; do sleep 0.02; done", "--range", "1-3", "-o", "out"]
+    run = subprocess.Popen([*words, "--cores", "1", *kinds], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    out = tmp_path / "out"
+    try:
+        until(lambda: Layout(out).journal.exists() and len(load(out).state.running) == 2)
+        state = load(out).state
+        [came] = [node.name for node in state.room.nodes.values() if node.kind == "cpu"]
+        [here] = [node.name for node in state.room.nodes.values() if node.kind != "cpu"]
+        refused = subprocess.run([*CANTLE, "node", "remove", out, here], capture_output=True, text=True, timeout=60)
+        assert refused.returncode != 0
+        assert f"{here} cannot be given back: it is not of a kind that was declared" in refused.stderr
+        told = subprocess.run([*CANTLE, "node", "remove", out, came], capture_output=True, text=True, timeout=60)
+        assert told.returncode == 0, told.stderr
+        assert told.stdout.startswith(f"{came} is drained: taken away by ")
+        for n in (1, 2, 3):
+            (tmp_path / f"go-{n}").touch()
+        assert run.wait(60) == 0
+    finally:
+        run.kill()
+        run.communicate()
+    [released, *_] = [record for record in read(Layout(out).journal) if isinstance(record, ReleaseNode)]
+    assert released.why.startswith("it is taken away by ") and released.why.endswith(", and empty")

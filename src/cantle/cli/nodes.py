@@ -10,6 +10,7 @@ from cantle.cli.naming import directory_argument
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
+    from cantle.core.state import State
     from cantle.model.records import AnyRecord
     from cantle.report.loading import Run
 
@@ -24,6 +25,7 @@ def _arguments(parser: ArgumentParser) -> None:
     for action, help_ in (
         ("drain", "begin nothing more on these nodes; what runs there may end"),
         ("resume", "use these nodes again, whyever they were drained"),
+        ("remove", "give these nodes back to whoever brought them, as soon as nothing runs there"),
     ):
         asking = actions.add_parser(action, help=help_)
         directory_argument(asking)
@@ -84,10 +86,13 @@ def _ask(run: Run, action: str, names: list[str]) -> int:
     for name in names:
         if name not in there:
             raise RequestError(f"no node of {run.name} is called {name!r}; `cantle node list` shows them")
+        if action == "remove" and (why := _why_it_stays(state, name)):
+            raise RequestError(f"{name} cannot be given back: {why}. To use it no more: cantle node drain")
     left = dict.fromkeys(names)
-    kind: Any = NodeDrainAsked if action == "drain" else NodeResumeAsked
+    kind: Any = NodeResumeAsked if action == "resume" else NodeDrainAsked
     for name in left:
-        ask(run.directory, kind(time(), name, me()))
+        more = {"goes": True} if action == "remove" else {}
+        ask(run.directory, kind(time(), name, me(), **more))
 
     def is_answer(record: AnyRecord) -> bool:
         if isinstance(record, NodeDrainAsked | NodeResumeAsked) and type(record) is kind:
@@ -104,6 +109,19 @@ def _ask(run: Run, action: str, names: list[str]) -> int:
         if node.name in names and run.state.room.alive >> index & 1:
             print(node_line(run.state, index))
     return 0
+
+
+def _why_it_stays(state: State, name: str) -> str:
+    """Why no node of this name can be given back while the run goes on, "" when one can."""
+    ledger = state.scaling
+    there = [index for index in sorted(state.room.nodes) if state.room.nodes[index].name == name]
+    alive = [index for index in there if state.room.alive >> index & 1]
+    if not alive:
+        return "it is not there"
+    known = [ledger.kinds[ledger.kind_of[index]] for index in alive if index in ledger.kind_of] if ledger else []
+    if not known:
+        return "it is not of a kind that was declared, so nobody takes it back before the run ends"
+    return "" if any(kind.removes for kind in known) else f"who brings nodes of kind {known[0].name} takes none back"
 
 
 def _wish(run: Run, kind: str, number: int | None, more: bool) -> int:
@@ -144,8 +162,9 @@ NODE = Command(
     _asked,
     """\
 A drained node begins nothing more; what runs there may end. Cantle drains nodes itself: before their allocation ends, and when
-they fail what succeeds elsewhere; `list` says why. Where kinds of node are declared, one that you drain is given back when it
-is empty, and `add` and `want` ask for more, until you say something else. The nodes of a pilot are asked for in the pilot's
+they fail what succeeds elsewhere; `list` says why. Where kinds of node are declared, one that you `remove` is given back once
+it is empty, and what is needed and lives there alone has been moved; one that you drain, when it has idled for as long as
+others may. `add` and `want` ask for more, until you say something else. The nodes of a pilot are asked for in the pilot's
 directory.
 
 Exit status: 0 when the run took note, 1 otherwise.""",
@@ -153,6 +172,7 @@ Exit status: 0 when the run took note, 1 otherwise.""",
   cantle node list out
   cantle node drain out node7             before it is taken away: nothing it runs then counts as a failure
   cantle node resume out node7
+  cantle node remove out cpu-3            this one shall go; whether another one comes is the policy's affair
   cantle node add out gpu 2               two more of that kind
   cantle node want out gpu any            as many as the policy says again""",
 )

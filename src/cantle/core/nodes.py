@@ -134,11 +134,14 @@ def _lifetimes(state: State) -> Lifetimes:
 
 
 def _drain_asked(state: State, record: r.NodeDrainAsked) -> None:
-    why = f"drained by {record.by}" if record.by else "drained"
-    state.drained_names[record.node] = why
+    why = f"{'taken away' if record.goes else 'drained'}{f' by {record.by}' if record.by else ''}"
+    if not record.goes:
+        state.drained_names[record.node] = why
     for index in indexes(state.room.alive):
         if state.room.nodes[index].name == record.node and not _is_over(state, index):
             drain(state, index, why)
+            if record.goes and state.scaling is not None:
+                state.scaling.send_away(index)
 
 
 def _resume_asked(state: State, record: r.NodeResumeAsked) -> None:
@@ -183,7 +186,7 @@ def use_again(state: State, index: int) -> None:
     """The node is not drained any more."""
     del state.drained[index]
     if state.scaling is not None:
-        state.scaling.retiring.pop(index, None)
+        state.scaling.stays(index)
     state.room.release(index)
     for partition in state.partitions.living.values():
         partition.room.release(index)

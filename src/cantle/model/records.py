@@ -227,10 +227,14 @@ class NodeLost(Record, frozen=True, tag=True):
 
 
 class NodeDrainAsked(Record, frozen=True, tag=True):
-    """Nothing more shall begin on the nodes of this name, until `NodeResumeAsked`; what runs there may end."""
+    """Nothing more shall begin on the nodes of this name, until `NodeResumeAsked`; what runs there may end.
+
+    `goes`: those of them that are there now, of a kind that can be given back, are given back once they are empty.
+    """
 
     node: str
     by: str = ""
+    goes: bool = False
 
 
 class NodeResumeAsked(Record, frozen=True, tag=True):

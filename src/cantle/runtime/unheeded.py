@@ -36,7 +36,7 @@ def _what(wish: Event) -> str:
         case StopAsked():
             return "stop the run"
         case NodeDrainAsked():
-            return f"drain node {wish.node}"
+            return f"{'give back' if wish.goes else 'drain'} node {wish.node}"
         case NodeResumeAsked():
             return f"use node {wish.node} again"
         case NodesWished():

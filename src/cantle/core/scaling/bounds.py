@@ -187,7 +187,8 @@ class Bounds:
         if state.running_on.get(index):
             name = state.tasks[next(iter(state.running_on[index]))].name
             raise self._fault(f"gave back node {state.room.nodes[index].name}, on which {name} runs")
-        if index in self.ledger.released or not (index in self.ledger.retiring or self._may_go(index)):
+        goes = index in self.ledger.retiring or index in self.ledger.sent_away
+        if index in self.ledger.released or not (goes or self._may_go(index)):
             return None
         if not is_empty(state, index) or needed_alone_on(state, index)[0]:
             return None if index in state.drained else DrainNode(state.now, index, proposal.why, "retires")

@@ -18,21 +18,28 @@ from cantle.model.kinds import Kind
 from cantle.model.records import Decision, DrainNode, MoveResults, NoticeIdle, ReleaseNode
 from cantle.model.resources import count, indexes
 
+EMPTY = "it is empty, and nothing that is needed lives there alone"
+
 
 def let_go(plan: Plan, settings: Scaling) -> Iterator[Decision]:
-    """Give back nodes that retire, once they are empty and hold nothing that is needed; and drained ones after a while."""
+    """Give back nodes that retire, once they are empty and hold nothing that is needed; and drained ones after a while.
+
+    So go nodes that somebody has sent away, sooner than their kind or the settings let others go.
+    """
     state, ledger = plan.state, plan.state.scaling
     assert ledger is not None
-    for index in list(ledger.retiring):
-        if not is_empty(state, index):
+    for index in (*ledger.retiring, *ledger.sent_away):
+        if index in ledger.unreleasable or not is_empty(state, index):
             continue
         tasks, size = needed_alone_on(state, index)
         if not tasks:
-            yield ReleaseNode(state.now, index, "it is empty, and nothing that is needed lives there alone")
+            why = f"it is {state.drained[index]}, and empty" if index in ledger.sent_away else EMPTY
+            yield ReleaseNode(state.now, index, why)
         else:
             yield from _move(plan, index, list(tasks), size)
+    leaving = {*ledger.retiring, *ledger.sent_away, *ledger.released}
     for index, why in list(state.drained.items()):
-        if index in ledger.retiring or index in ledger.released or not _may_be_given_back(state, ledger, index):
+        if index in leaving or not _may_be_given_back(state, ledger, index):
             continue
         at = ledger.idle_since(state, index) + settings.idle_s
         if at > state.now:

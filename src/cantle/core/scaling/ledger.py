@@ -73,6 +73,8 @@ class Ledger:
         """When it was told of a node that it is unused."""
         self.retiring: dict[int, float] = {}
         """Nodes that are emptied in order to be given back: since when."""
+        self.sent_away: dict[int, None] = {}
+        """Nodes that somebody wants to be given back as soon as they are empty, whatever policies say."""
         self.released: dict[int, float] = {}
         """Nodes that were given back and are still there: since when."""
         self.unreleasable: dict[int, str] = {}
@@ -97,7 +99,7 @@ class Ledger:
     def leaving(self) -> int:
         """The nodes, as bits, that are emptied in order to go, or were given back."""
         found = 0
-        for index in (*self.retiring, *self.released):
+        for index in (*self.retiring, *self.sent_away, *self.released):
             found |= 1 << index
         return found
 
@@ -168,8 +170,9 @@ class Ledger:
         kind = self.kind_of.pop(index, None)
         if kind is not None:
             self.up[kind] &= ~(1 << index)
-        for known in (self.worked_at, self.noticed, self.retiring, self.released, self.unreleasable):
+        for known in (self.worked_at, self.noticed, self.released, self.unreleasable):
             known.pop(index, None)
+        self.stays(index)
 
     def gone(self) -> None:
         """Another conductor goes on, with nodes and kinds of its own. Requests keep their numbers, and bring nothing more."""
@@ -189,6 +192,17 @@ class Ledger:
             self.reduced_at,
         ):
             known.clear()
+
+    def send_away(self, index: int) -> None:
+        """Somebody wants the node to be given back."""
+        if index in self.kind_of:
+            self.sent_away[index] = None
+            self.retiring.pop(index, None)
+
+    def stays(self, index: int) -> None:
+        """The node is used again."""
+        self.retiring.pop(index, None)
+        self.sent_away.pop(index, None)
 
     def _enlist(self, index: int, name: str, asked: Request | None) -> None:
         kind = asked.kind if asked is not None and name not in self.kinds else name
@@ -298,7 +312,7 @@ def _release_node(state: State, record: r.ReleaseNode) -> None:
     ledger = ledger_of(state)
     if not state.room.alive >> record.node & 1:
         return
-    ledger.retiring.pop(record.node, None)
+    ledger.stays(record.node)
     ledger.released[record.node] = record.time
     ledger.last = record
     if record.node in ledger.kind_of:
