@@ -18,6 +18,7 @@ from cantle.model.records import (
     DrainNode,
     KindsDeclared,
     MoveResults,
+    NodesWished,
     NoticeIdle,
     Refuse,
     ReleaseNode,
@@ -102,6 +103,24 @@ def test_what_was_just_given_back_is_not_asked_for_unless_nothing_runs() -> None
     assert not bench.proposes(RequestNodes(bench.now, "cpu", 1, "yes"))
     bench.story.lose("n0")
     assert bench.proposes(RequestNodes(bench.now, "cpu", 1, "yes"))
+
+
+def test_who_wishes_anew_need_not_wait_for_the_cool_down_but_a_function_has_to() -> None:
+    for by, goes in (("ann", True), ("mine:wish", False)):
+        settings = Scaling(("mine:wish",), cool_down_s=30.0, idle_s=0.0)
+        bench = Bench(job("a", cores=2), job("b", "a"), kind=Kind("cpu", 2), there=2, settings=settings)
+        bench.proposes(RequestNodes(bench.now, "cpu", 2, "two"))
+        bench.story.state.now += 1.0
+        bench.story.happens(NodesWished(bench.now, "cpu", 1, by))
+        fewer = bench.proposes(WithdrawRequest(bench.now, 0, 1, "no"), ReleaseNode(bench.now, 1, "no"), open_ended=True)
+        assert len(fewer) == 2 * goes, by
+        if not goes:
+            bench.story.state.now += 40.0
+            assert len(bench.proposes(ReleaseNode(bench.now, 1, "no"))) == 1
+        bench.story.state.now += 1.0
+        assert not bench.proposes(RequestNodes(bench.now, "cpu", 1, "yes")), "nobody has wished since"
+        bench.story.happens(NodesWished(bench.now, "cpu", None, by))
+        assert len(bench.proposes(RequestNodes(bench.now, "cpu", 1, "yes"))) == goes
 
 
 def test_no_node_goes_before_it_has_stayed_nor_below_the_least() -> None:

@@ -100,6 +100,14 @@ def test_a_wish_is_met_and_holds_until_it_is_taken_back() -> None:
     assert asked(found) == [(1.0, 4)] and found.there_at(59.0) == 5 and found.there_at(62.0) == 1
 
 
+def test_a_wish_for_fewer_is_met_once_they_have_idled_whatever_the_cool_down() -> None:
+    events = [NodesWished(1.0, "cpu", 4, "me"), NodesWished(60.0, "cpu", 2, "me"), NodesWished(64.0, "cpu", 3, "me")]
+    jobs = [job("long", estimate_s=200.0), job("then", "long")]
+    scaling = Scaling(("no-nodes",), idle_s=1.0, cool_down_s=600.0)
+    found = elastic(jobs, [CPU], 200.0, there=[Node("n0", 1)], scaling=scaling, events=events)
+    assert found.there_at(59.0) == 5 and found.there_at(61.5) == 3 and found.there_at(100.0) == 4
+
+
 def test_a_wish_for_a_million_is_cut_and_that_is_said_once() -> None:
     events = [NodesWished(1.0, "cpu", 1_000_000, "f")]
     found = elastic([job("a")], [CPU], 20.0, there=[Node("n0", 1)], events=events)

@@ -184,7 +184,7 @@ def test_what_a_pilot_has_left_that_was_killed_too_goes_when_another_is_opened_l
 def test_what_was_asked_of_a_provider_is_taken_back_before_what_a_dead_pilot_left_is_removed(stage: Stage) -> None:
     left = stage.state / "cantle" / "private" / "dead-1"
     (left / ".cantle" / "elastic").mkdir(parents=True)
-    undo = {"by": "command", "remove": f"touch {stage.folder / 'removed'}"}
+    undo = {"by": "command", "remove": f"touch --reference=/ {stage.folder}/removed --"}
     record = {"number": 0, "token": "t", "kind": "k", "count": 1, "undo": undo, "host": "h", "pid": 1}
     path = left / ".cantle" / "elastic" / "0.json"
     path.write_text(json.dumps({**record, "instances": ["cloud-7"]}))

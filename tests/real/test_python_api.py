@@ -292,6 +292,28 @@ def test_a_pilot_whose_nodes_are_yet_to_come_takes_calls(tmp_path: Path, monkeyp
         assert {node.kind for node in pilot.nodes()} == {"small"}
 
 
+def test_who_wishes_for_fewer_nodes_has_fewer_as_soon_as_they_have_idled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    kinds = {"small": {"cores": 1, "max": 3, "provider": "local"}}
+    with cantle.open(kinds=kinds, scaling=["idle=1s", "cool-down=1h"], directory=tmp_path / "run") as pilot:
+
+        def until(n: int) -> None:
+            deadline = time.monotonic() + 30
+            while len(pilot.nodes()) != n:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+
+        for count in (3, 1, 2):
+            pilot.scale("small", count)
+            until(count)
+        pilot.scale("small")
+        until(0)
+        with pytest.raises(cantle.CantleError, match="-1 nodes of kind small"):
+            pilot.scale("small", -1)
+
+
 def again_and_again(place: str) -> bytes:
     """As large as what stays where it was made. It takes a second, but for the first time."""
     with open(place, "a") as file:

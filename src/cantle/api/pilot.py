@@ -164,7 +164,14 @@ class Pilot:
         return part
 
     def scale(self, kind: str, count: int | None = None) -> None:
-        """Have so many nodes of this kind; None: as many as the pilot's policy finds right."""
+        """Have so many nodes of this kind; None: as many as the pilot's policy finds right.
+
+        Those that are too many go when they have had no work for the pilot's `idle`. Raises RequestError, PilotGoneError.
+        """
+        if count is not None and (type(count) is not int or count < 0):
+            raise RequestError(
+                f"there cannot be {count!r} nodes of kind {kind}: take a whole number from 0 on, or None"
+            )
         self._seat.say(WishNodes(kind, count))
         self._seat.flush()
 

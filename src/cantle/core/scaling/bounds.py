@@ -8,7 +8,8 @@ allowed now is cut or left out, and he is asked again when it may be:
 - a kind that refused is not asked again for a while, each time for longer
 - no node goes before it has stayed as long as its kind, or the settings, say
 - what was asked for is not given back, and what was given back not asked for, within the cool-down. At the end it is: where
-  nothing is left that has not begun, what idles goes at once. And at the start: where nothing runs and something is ready
+  nothing is left that has not begun, what idles goes at once. And at the start: where nothing runs and something is ready. And
+  where somebody has wished for fewer or more since
 - a node for which somebody waits who needs several is not idle; nor is one, where more work may come, before `idle_s`
 - what would leave something that is ready without a node, there or on its way, that could hold it stays
 - a node goes only when nothing runs there, and nothing that is needed lives there alone; until then it is drained
@@ -119,7 +120,8 @@ class Bounds:
             raise self._fault(f"asked for {proposal.count} nodes")
         if self._too_soon(self.retry_at(kind)) or not ledger.can_add(kind):
             return None
-        if not self._starves() and self._too_soon(ledger.reduced_at.get(kind.name, -inf) + self.settings.cool_down_s):
+        reduced_at = ledger.reduced_at.get(kind.name, -inf)
+        if not self._starves() and self._cools_since(kind, reduced_at):
             return None
         count = self._in_blocks(kind, proposal.count)
         if count < 1:
@@ -158,7 +160,7 @@ class Bounds:
         kind = self.ledger.kinds.get(request.kind)
         if kind is None or self.objects(kind.name, -1):
             return None
-        if self._wanted_again() and self._too_soon(self._cool_at(kind)):
+        if self._wanted_again() and self._cools_since(kind, self.ledger.asked_at.get(kind.name, -inf)):
             return None
         spare = (self.ledger.there(kind.name) + self.ledger.coming(kind.name)) - kind.least
         count = int(min(proposal.count, request.coming, spare, to_spare(self.state, kind)))
@@ -213,10 +215,15 @@ class Bounds:
         stays_s = kind.stays_s or self.settings.stays_s
         if self._too_soon(self.state.joined_at.get(index, 0.0) + stays_s):
             return False
-        return drained or not self._wanted_again() or not self._too_soon(self._cool_at(kind))
+        asked_at = self.ledger.asked_at.get(kind.name, -inf)
+        return drained or not self._wanted_again() or not self._cools_since(kind, asked_at)
 
-    def _cool_at(self, kind: Kind) -> float:
-        return self.ledger.asked_at.get(kind.name, -inf) + self.settings.cool_down_s
+    def _cools_since(self, kind: Kind, then: float) -> bool:
+        """Whether it is too soon to undo what was done then. It is not where somebody, no function, has wished anew since."""
+        wished_at, by = self.ledger.wished.get(kind.name, (-inf, ""))
+        if wished_at > then and by not in self.settings.policies:
+            return False
+        return self._too_soon(then + self.settings.cool_down_s)
 
     def _wanted_again(self) -> bool:
         """Whether something is left that has not begun, or may come: then what goes now may be missed."""

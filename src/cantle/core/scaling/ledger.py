@@ -64,6 +64,8 @@ class Ledger:
         self.request_of: dict[int, int] = {}
         """Which request brought the node; also of nodes that are gone."""
         self.wishes: dict[str, r.NodesWished] = {}
+        self.wished: dict[str, tuple[float, str]] = {}
+        """By kind, when somebody wished last, or wished no more, and who."""
         """What is wished for by kind, the last wish for each."""
         self.problems: dict[str, str] = {}
         """Whose wishing went wrong the last time, and how."""
@@ -185,6 +187,7 @@ class Ledger:
             self.open,
             self.kinds,
             self.wishes,
+            self.wished,
             self.problems,
             self.refusals,
             self.refused_at,
@@ -299,6 +302,7 @@ def _nodes_wished(state: State, record: r.NodesWished) -> None:
         ledger.problems[record.by] = record.problem
     else:
         ledger.problems.pop(record.by, None)
+        ledger.wished[record.kind] = (record.time, record.by)
         if record.count is None:
             ledger.wishes.pop(record.kind, None)
         else:
