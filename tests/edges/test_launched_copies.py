@@ -296,7 +296,9 @@ def test_o16_a_launch_of_a_run_that_is_itself_a_step_goes_beside_that_step_on_it
     assert "--overlap" not in alone
     for around in (STEP, {**BATCH_SCRIPT, **MPIRUN}, {**BATCH_SCRIPT, **HYDRA}):
         words = Srun().prefix(layout, Surroundings("slurm", "24", environ=around), "x").words
-        assert {"--exact", "--overlap", "--cpu-bind=mask_cpu:0x3,0xc"} <= set(words)
+        assert {"--whole", "--overlap", "--cpu-bind=mask_cpu:0x3,0xc", "--export=ALL,SLURM_CPUS_PER_TASK=2"} <= {*words}
+        # A step that is given fewer than all cores gets the lowest, and Slurm refuses to bind a rank to others.
+        assert not any(word == "--exact" or word.startswith("--cpus-per-task") for word in words)
     uneven = Layout((hosts[0], Host("n2", (Seat((4, 5)), Seat((6, 7))))), cores_each=2, bound=True)
     assert "--cpu-bind=none" in Srun().prefix(uneven, Surroundings("slurm", "24", environ=STEP), "x").words
 

@@ -122,6 +122,15 @@ def test_srun_is_told_everything_O13():
     )  # fmt: skip
 
 
+def test_srun_overlaps_with_what_may_hang_on_from_a_lost_node_unless_gpus_would_be_given_twice():
+    around = Surroundings("slurm", "42", orphans=True)
+    words = Srun().prefix(TWO, around, "/r/s").words
+    assert {"--overlap", "--whole", "--export=ALL,SLURM_CPUS_PER_TASK=1"} <= set(words)
+    assert not {"--exact", "--cpus-per-task=1"} & set(words)
+    layout = table("0-1", gpus="0-1", gpus_each=1).whole(2)
+    assert "--exact" in Srun().prefix(layout, around, "/r/s").words
+
+
 def test_srun_gets_memory_gpus_and_the_users_words():
     around = Surroundings("slurm", "42", mpi="openmpi", extra=("--label",))
     layout = table("0-1", gpus="0-1", gpus_each=1, memory_mib=500).whole(2)

@@ -17,6 +17,7 @@ from runner_rig import a_long_sleep, eventually, is_alive, output, packed, runni
 from cantle.allocations.groups import parse_groups
 from cantle.allocations.local import LocalAllocation
 from cantle.engines.gangs import Gangs
+from cantle.engines.launchers import orphans
 from cantle.engines.process import ProcessEngine
 from cantle.engines.remains import await_runners, leftovers
 from cantle.engines.rendezvous import choose_port
@@ -165,6 +166,19 @@ def test_a_long_script_goes_to_each_node_once() -> None:
         (1, "long", ()),
         (1, "", ("/bin/bash", "/run/step/step.sh")),
     ]
+
+
+def test_what_spreads_by_a_program_that_is_not_ours_may_hang_on_when_a_node_goes() -> None:
+    gangs = Gangs(lambda *_: None, lambda _: None, lambda *_: False)
+    two = [Node("a", 4, machine="a"), Node("b", 4, machine="b")]
+    for task, streams, hangs in ((0, Streams(2), False), (1, None, True)):
+        gangs.add(Launch(0.0, task, 1, on(0, 1)), Command(argv=("srun", "x"), launches=True), two, streams, 0.0, 0, "/")
+        gangs.node_gone(2)
+        assert not orphans.may_hang_on()
+        gangs.node_gone(1)
+        assert orphans.may_hang_on() == hangs
+    orphans.forget()
+    assert not orphans.may_hang_on()
 
 
 def test_output_of_an_earlier_attempt_is_kept(tmp_path: Path) -> None:

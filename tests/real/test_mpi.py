@@ -238,6 +238,32 @@ def test_a_step_whose_node_fails_under_srun_is_done_again(tidy_cluster, shared_p
     assert len(records(shared_path, Launch)) >= 2
 
 
+def test_a_step_that_slurm_still_counts_on_a_dead_node_keeps_nobody_waiting(tidy_cluster, shared_path, openmpi_program):
+    """Slurm notices after minutes that the node is dead, and until then its step has all cores of the other node as well."""
+    file = study(shared_path, step("c", 2, 8, f"$(LAUNCHER) {openmpi_program} 6"))
+    script = (
+        f"#!/bin/bash\nexport OMPI_MCA_btl=self,tcp\ncd {shared_path}\n"
+        f"{sys.executable} -m cantle run {file} -o out -j '*:4' --silence 4 2>&1\nsqueue -s -j $SLURM_JOB_ID > steps\n"
+    )
+    options = ["-N3", "--exclusive", "-t5", "--no-kill", "-o", str(shared_path / "job.out"), "--parsable"]
+    tidy_cluster.notice_after(200)
+    try:
+        job = tidy_cluster.slurm(["sbatch", *options], text=script).stdout.strip()
+        assert wait_until(lambda: a_launch_runs(shared_path, "c"), 60, 0.1)
+        head = tidy_cluster.slurm(["squeue", "-h", "-j", job, "-o", "%B"]).stdout.strip()
+        used = re.search(r"--nodelist=(\S+)", (shared_path / "out" / "c" / "c.sh").read_text())[1].split(",")
+        assert head in used  # otherwise nothing of the lost step is left
+        victim = next(node for node in used if node != head)
+        tidy_cluster.kill(victim, "power")
+        assert wait_until(lambda: (shared_path / "steps").exists(), 90, 0.2), (shared_path / "job.out").read_text()
+    finally:
+        tidy_cluster.notice_after()
+    assert [end.outcome for end in records(shared_path, TaskEnded)] == ["done"]
+    assert len(records(shared_path, Launch)) == 2
+    assert re.search(rf"^ *{job}\.\d+ ", (shared_path / "steps").read_text(), re.MULTILINE), "the step did not hang on"
+    assert "--overlap --whole" in (shared_path / "out" / "c" / "c.sh").read_text()
+
+
 def test_a_step_that_slurm_does_not_start_is_explained_O16(cluster, shared_path, openmpi_program):
     """Somebody else's step holds all cores of the nodes for a while."""
     file = study(shared_path, step("c", 2, 2, f"$(LAUNCHER) {openmpi_program}"))

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from cantle.engines.launchers.orphans import launch_lost_a_node
 from cantle.engines.verdict import Result, verdict
 from cantle.model.records import Event, Launch, NodeLost, Outcome, TaskHindered, TaskStarted
 from cantle.model.resources import Node, list_to_mask
@@ -249,6 +250,8 @@ class Gangs:
             if node not in gang.nodes:
                 continue
             gang.lost = True
+            if gang.spreads:
+                launch_lost_a_node(self._names[node])
             for part, (where, _) in gang.lanes.items():
                 if where == node:
                     gang.left.pop(part, None)

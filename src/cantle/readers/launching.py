@@ -81,7 +81,7 @@ class Launching:
 
     def _surroundings(self, env: Mapping[str, str | None]) -> tuple[str, Surroundings]:
         """The launcher by its name ("": whichever the first node has), and among what its words are spoken."""
-        from cantle.engines.launchers import choosing
+        from cantle.engines.launchers import choosing, orphans
         from cantle.engines.launchers.base import Surroundings
 
         environ = os.environ
@@ -101,7 +101,14 @@ class Launching:
                     for word in option.split(" ", 1)
                 )
         around = Surroundings(
-            system, job, environ, mpi, extra, choosing.passed_on(environ, env), as_root=os.geteuid() == 0
+            system,
+            job,
+            environ,
+            mpi,
+            extra,
+            choosing.passed_on(environ, env),
+            as_root=os.geteuid() == 0,
+            orphans=orphans.may_hang_on(),
         )
         return name, around
 

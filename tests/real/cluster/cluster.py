@@ -270,6 +270,10 @@ class Cluster:
         if tell:
             self._slurm.update([node], "down")
 
+    def notice_after(self, seconds: int = 0) -> None:
+        """Slurm takes a node for dead when it has not answered for so long; 0: as long as the settings say."""
+        self._slurm.notice_after(seconds or self.settings.slurmd_timeout)
+
     def heal(self, node: str) -> None:
         """Whatever happened to it: it is up, on the net, and takes Slurm's work."""
         one = self._node(node)

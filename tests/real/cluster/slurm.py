@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -143,6 +144,16 @@ class Slurm:
         """Tell it what it has not noticed yet: `down` or `resume`."""
         self._told("scontrol", "update", f"nodename={','.join(nodes)}", f"state={state}", "reason=test")
 
+    def notice_after(self, seconds: int) -> None:
+        """Be so patient with nodes that do not answer."""
+        path = self._cluster.state / "etc" / "slurm.conf"
+        path.write_text(re.sub(r"(?m)^SlurmdTimeout=.*$", f"SlurmdTimeout={seconds}", path.read_text()))
+        self._told("scontrol", "reconfigure")
+        if not wait_until(
+            lambda: f"SlurmdTimeout = {seconds} sec" in _spaced(self._told("scontrol", "show", "config")), 10
+        ):
+            raise RuntimeError("Slurm does not take another SlurmdTimeout")
+
     def forget(self, node: str) -> None:
         """Of a node that the configuration does not name and that is gone. Refused while a job there is being completed."""
         self.update([node], "down")
@@ -153,3 +164,7 @@ class Slurm:
 
         if not wait_until(gone, 20, 0.1):
             raise RuntimeError(f"Slurm does not let {node} go: {self._told('scontrol', 'delete', f'nodename={node}')}")
+
+
+def _spaced(text: str) -> str:
+    return re.sub(r" +", " ", text)

@@ -77,7 +77,8 @@ class Surroundings(msgspec.Struct, frozen=True):
 
     `system` is the batch system in whose job the hosts are ("" for none) and `job` the job's name there. `environ` are the
     conductor's variables. `mpi` is what the study says of the program's MPI, `extra` are words that it adds. `passed_on` names
-    the variables that ranks on other hosts must be given. `as_root`: the tasks run as root.
+    the variables that ranks on other hosts must be given. `as_root`: the tasks run as root. `orphans`: the batch system may
+    still count launches of before as running, though the cores that this layout names are nobody's.
     """
 
     system: str = ""
@@ -87,6 +88,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     extra: tuple[str, ...] = ()
     passed_on: tuple[str, ...] = ()
     as_root: bool = False
+    orphans: bool = False
 
 
 class Prefix(msgspec.Struct, frozen=True):

@@ -2,6 +2,9 @@
 
 `--exact` takes the launch's own cores and no others, so that several launches share a node, each on its own. Memory and GPUs
 would be taken whole by the first of them when nothing is said, and the next would wait: so both are always said.
+
+Where another step holds our cores and always will, the step overlaps with it and has each rank bound to its own. Such a step
+takes the whole of the job's nodes: of one that is given fewer cores Slurm chooses which, and refuses a binding to others.
 """
 
 from __future__ import annotations
@@ -36,16 +39,19 @@ class Srun:
             files[path] = "".join(f"{name}\n" * host.ranks for name, host in zip(names, layout.hosts, strict=True))
             words.append("--distribution=arbitrary")
             changes.append(f"SLURM_HOSTFILE={path}")
-        words += [f"--cpus-per-task={layout.cores_each}", "--exact", f"--mem={layout.memory_mib}"]
+        overlaps = _beside_a_step(around) or (around.orphans and not layout.gpus)  # two would be given the same GPUs
+        each = f"SLURM_CPUS_PER_TASK={layout.cores_each}"
+        words += ("--overlap", "--whole") if overlaps else (f"--cpus-per-task={layout.cores_each}", "--exact")
+        words.append(f"--mem={layout.memory_mib}")
         if layout.gpus and layout.gpus_each:
             words.append(f"--gpus-per-task={layout.gpus_each}")
         else:
             words.append(f"--gres=gpu:{layout.gpus}" if layout.gpus else "--gres=none")
         if layout.gpus:  # Slurm tells each rank of its own; ours are those of the first node alone
             changes = [*(word for name in _GPU_LISTS for word in ("-u", name)), *changes]
-        words += ["--export=ALL", "--kill-on-bad-exit=1", "--no-kill=off"]
-        if _beside_a_step(around):
-            words += ["--overlap", _binding(layout)]
+        words += [f"--export=ALL,{each}" if overlaps else "--export=ALL", "--kill-on-bad-exit=1", "--no-kill=off"]
+        if overlaps:
+            words.append(_binding(layout))
         plugin = _PLUGINS.get(around.mpi, around.mpi) or _preferred(around)
         if plugin:
             words.append(f"--mpi={plugin}")
