@@ -40,8 +40,8 @@ _SIGNS = (
     _Sign(
         r"step creation temporarily disabled, retrying \(([^)]*)\)",
         "Slurm does not start the step yet ({0}): other steps of the job hold the cores, memory or GPUs that it needs on its "
-        "nodes. `squeue -s` shows them; what is not meant to hold any is started with --overlap --mem=0. One of which a node has "
-        "died stays until Slurm has noticed that",
+        "nodes. `squeue -s` shows them; what is not meant to hold any is started with --overlap --mem=0. One that lost a node "
+        "stays until Slurm has noticed that",
         unless=r"Step created for",
     ),
     _Sign(
@@ -111,8 +111,8 @@ def of_silence(launcher: str) -> str:
     if launcher == "srun":
         return (
             "srun waits for Slurm to start the step: most often other steps of the job hold the cores, memory or GPUs that it "
-            "needs on its nodes. `squeue -s` shows them; what is not meant to hold any is started with --overlap --mem=0. One of "
-            "which a node has died stays until Slurm has noticed that"
+            "needs on its nodes. `squeue -s` shows them; what is not meant to hold any is started with --overlap --mem=0. One "
+            "that lost a node stays until Slurm has noticed that"
         )
     if launcher:
         return f"{launcher} has begun no rank yet: most often because another node does not answer it"
