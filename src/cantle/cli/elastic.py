@@ -128,13 +128,14 @@ def elastic(
     local = any(not provider.invites for provider in providers)
     idle = [each.kind for each in kinds if each.by == "nobody"]
     if not (asked.listen or others or any(provider.invites for provider in providers)):
-        return ElasticAllocation(here, providers, here or spare, others=idle)
+        return ElasticAllocation(here, providers, here or spare, others=idle, scaling=asked.scaling)
     from cantle.cli.fleet import with_others
 
     gate = Gate()
     fleet = with_others(asked, here, [*others, gate], grows=True)
     gate.instance_of = fleet.instance_of
-    fleet.hears = growing = ElasticAllocation(fleet, providers, (here or spare) if local else None, gate, others=idle)
+    starts = (here or spare) if local else None
+    fleet.hears = growing = ElasticAllocation(fleet, providers, starts, gate, others=idle, scaling=asked.scaling)
     return growing
 
 

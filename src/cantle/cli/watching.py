@@ -245,7 +245,7 @@ def _explain(asked: Namespace) -> int:
         from cantle.report.table import headline
 
         print(f"Nothing of this run begins before its batch job does: {headline(run)}.")
-    for sentence in explain(*_widest(run, number)):
+    for sentence in explain(*_widest(run, number), run.now):
         print(printable(sentence))
     if run.state.phases[number] in FAILURES:
         failure = failure_of(run.state, number, run.directory)

@@ -14,14 +14,14 @@ from cantle.model.resources import Needs, count, indexes
 _MOST_NAMES = 5
 
 
-def explain(state: State, task: int) -> list[str]:
-    """Sentences about where the task stands and why, the weightiest first."""
+def explain(state: State, task: int, now: float = 0.0) -> list[str]:
+    """Sentences about where the task stands and why, the weightiest first. `now`: 0 for the time of the last record."""
     phase = state.phases[task]
     name = state.tasks[task].name
     if phase == Phase.WAITING:
         return [f"{name} is waiting.", *_waits_for(state, task)]
     if phase == Phase.READY:
-        return [f"{name} is ready.", *_not_started(state, task), *_history(state, task)]
+        return [f"{name} is ready.", *_not_started(state, task, now), *_history(state, task)]
     if phase in (Phase.LAUNCHED, Phase.RUNNING):
         return [_runs(state, task), *_history(state, task)]
     if phase == Phase.DONE:
@@ -46,7 +46,7 @@ def _waits_for(state: State, task: int) -> list[str]:
     return lines
 
 
-def _not_started(state: State, task: int) -> list[str]:
+def _not_started(state: State, task: int, now: float) -> list[str]:
     if state.stopping:
         return [f"Nothing is started any more, since the run was stopped: {state.stopping}."]
     queue = state.queue_of(task)
@@ -61,6 +61,8 @@ def _not_started(state: State, task: int) -> list[str]:
         lines.append(f"It {never}; but {count(state.awaited, 'node')} more on the way may change that.")
     elif state.scaling is not None and (why := _awaits_a_node(state, task)):
         lines.append(why)
+        if not state.scaling.open:
+            lines += _no_node_asked_for(state, task, now)
     elif never and not state.room.alive:
         lines.append(f"It needs {needs}; no node is there.")
     elif never:
@@ -75,6 +77,7 @@ def _not_started(state: State, task: int) -> list[str]:
             lines.append(_sentence(f"The study {why}"))
     elif state.room.fitting(needs).bit_count() < needs.nodes:
         lines.append(f"It needs {needs}; {_freest(state, needs)}.")
+        lines += _no_node_asked_for(state, task, now)
     elif state.choosy and (late := _too_late(state, task)):
         lines.append(late)
     if state.drained and len(state.drained) == state.room.alive.bit_count():
@@ -89,6 +92,14 @@ def _not_started(state: State, task: int) -> list[str]:
     if place:
         lines.append(f"{count(place, 'task')} with the same needs {'goes' if place == 1 else 'go'} before it.")
     return lines or ["It will be started in the next moment."]
+
+
+def _no_node_asked_for(state: State, task: int, now: float) -> list[str]:
+    if state.scaling is None or not state.scaling.kinds:
+        return []
+    from cantle.core.scaling.why_none import why_none
+
+    return why_none(state, task, now)
 
 
 def _awaits_a_node(state: State, task: int) -> str:

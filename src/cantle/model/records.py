@@ -150,9 +150,13 @@ class NodesJoined(Record, frozen=True, tag=True):
 
 
 class KindsDeclared(Record, frozen=True, tag=True):
-    """Nodes of these kinds can be had from now on, and no others: what was declared before holds no more."""
+    """Nodes of these kinds can be had from now on, and no others: what was declared before holds no more.
+
+    `scaling`: the policies and bounds by which they come and go, as they were said; none for the default.
+    """
 
     kinds: list[Kind]
+    scaling: tuple[str, ...] = ()
 
 
 class RequestAnswered(Record, frozen=True, tag=True):

@@ -105,7 +105,8 @@ class ElasticAllocation:
     """The nodes of `base`, if there is one, and those that `providers` bring, one for each kind; nobody brings the `others`.
 
     `starts` starts the runners of nodes on this machine. `gate`, which is a source of the base, lets in runners that join by
-    themselves; providers that invite need one. Call `prepare` before anything large is read, and `house` before `open`.
+    themselves; providers that invite need one. `scaling` says by what they come and go; it is only told. Call `prepare` before
+    anything large is read, and `house` before `open`.
     """
 
     def __init__(
@@ -115,6 +116,7 @@ class ElasticAllocation:
         starts: Starts | None = None,
         gate: Gate | None = None,
         others: Sequence[Kind] = (),
+        scaling: Sequence[str] = (),
     ) -> None:
         self.notes: list[str] = [] if base is None else base.notes
         self._base = base
@@ -127,6 +129,7 @@ class ElasticAllocation:
             *(provider.kind for provider in providers),
             *(replace(kind, adds=False, removes=False) for kind in others),
         ]
+        self._scaling = tuple(scaling)
         self._requests: dict[int, _Request] = {}
         self._held: dict[str, _Held] = {}
         """Nodes that serve now, by name."""
@@ -166,7 +169,7 @@ class ElasticAllocation:
         """Begin: which kinds there can be is known from now on."""
         self._inbox = inbox
         inbox.watch(self._wake[0], self._hear)
-        inbox.put(KindsDeclared(inbox.now(), self._kinds))
+        inbox.put(KindsDeclared(inbox.now(), self._kinds, self._scaling))
         if self._base is not None:
             self._base.open(OverheardInbox(inbox, self.base_says))
 

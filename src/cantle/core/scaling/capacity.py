@@ -222,12 +222,6 @@ def why_waits(state: State, task: int) -> str:
     if told:
         return f"It needs {needs}, which no node that is there could hold: {'; '.join(told)}."
     names = " or ".join(kind.name for kind in able)
-    last = next(
-        (request for request in reversed(ledger.requests) if request.kind in {kind.name for kind in able}), None
+    return (
+        f"It needs {needs}, which no node that is there could hold; it waits for one of kind {names} to be asked for."
     )
-    said = (
-        f"; the last request was refused: {last.detail or 'nobody said why'}"
-        if last is not None and last.refused
-        else ""
-    )
-    return f"It needs {needs}, which no node that is there could hold; it waits for one of kind {names} to be asked for{said}."

@@ -51,6 +51,8 @@ class Ledger:
     def __init__(self) -> None:
         self.kinds: dict[str, Kind] = {}
         """Those that can be had now, as they were declared."""
+        self.words: tuple[str, ...] = ()
+        """By which policies and bounds they come and go, as it was said."""
         self.requests: list[Request] = []
         """All that were ever made, by number."""
         self.before = 0
@@ -237,6 +239,7 @@ def ledger_of(state: State) -> Ledger:
 def _kinds_declared(state: State, record: r.KindsDeclared) -> None:
     ledger = ledger_of(state)
     ledger.kinds = {kind.name: kind for kind in record.kinds}
+    ledger.words = record.scaling
     ledger.refusals.clear()
     ledger.up.clear()
     ledger.kind_of.clear()

@@ -80,7 +80,14 @@ def check(text: str) -> None:
 
 
 def _payoff(text: str) -> Scaler:
-    from cantle.core.scaling.payoff import WORTH, Payoff
+    from cantle.core.scaling.payoff import Payoff
+
+    return Payoff(worth_of(text))
+
+
+def worth_of(text: str) -> float:
+    """What time is worth, in `payoff` or `payoff:2`. Raises RequestError."""
+    from cantle.core.scaling.payoff import WORTH
 
     _, colon, argument = text.partition(":")
     try:
@@ -92,7 +99,7 @@ def _payoff(text: str) -> Scaler:
             f"scaling policy {text}: {argument!r} is not what time is worth; payoff:3 means that to be over one percent sooner "
             "is worth three percent more cost"
         )
-    return Payoff(worth)
+    return worth
 
 
 def opinion_of(text: str) -> Opinion:
