@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 _HOLD_S = 0.035
 """That an attempt has started is told when it has run for so long. Who is over by then tells both with the end."""
-_HOLD_END_S = 0.010
+_HOLD_END_S = 0.020
 """How long the news of an end may be held, while others stand in line for its place and nobody idles.
 
 Each message costs its reader, and all through whose hands it goes, more than ten results do.
