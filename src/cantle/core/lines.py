@@ -30,7 +30,7 @@ def let_short_tasks_stand_in_line(plan: Plan) -> Iterator[Decision]:
     if not any(state.queues[shape].short_lines for shape in state.short_shapes):
         return
     queue = next(plan.by_urgency(), None)
-    if queue is None or not queue.short_lines or not (length := queue.line_length()):
+    if queue is None or not queue.short_lines or not (length := queue.line_length):
         return
     length = min(length, len(queue.heap) // (2 * queue.slots))
     if not length:
@@ -83,7 +83,7 @@ def let_successors_stand_in_line(plan: Plan) -> Iterator[Decision]:
         queue = state.queues[shape]
         if queue.shape.partition or queue.shape.widths:
             continue  # a partition may be about to close or to shrink, and a width is chosen when its time has come
-        length = queue.line_length()
+        length = queue.line_length
         for owner in tuple(islice(reversed(queue.short_lines), _NEWEST)):
             if state.blockers[owner] > 0:
                 continue  # it inherited its place from one that did not succeed, and is about to come back with all behind it

@@ -55,6 +55,7 @@ class ReadyQueue:
         "breadth",
         "done",
         "heap",
+        "line_length",
         "longest_s",
         "mean_s",
         "phases",
@@ -76,6 +77,8 @@ class ReadyQueue:
         self.done = 0
         self.mean_s = 0.0
         """How long tasks of this shape took, the later ones weighing more; of `done` tasks."""
+        self.line_length = 0
+        """How many attempts may stand in line behind one of this shape: as many as are over in a moment."""
         self.longest_s = 0.0
         """How long the longest of them took that had no estimate."""
         self.slots = 0
@@ -138,13 +141,11 @@ class ReadyQueue:
         elif seconds > self.longest_s:
             self.longest_s = seconds
         self.done += 1
-        self.mean_s += (seconds - self.mean_s) / min(self.done, 20)
-
-    def line_length(self) -> int:
-        """How many attempts may stand in line behind one of this shape: as many as are over in a moment."""
-        if self.done < KNOWN_AFTER or self.mean_s > MOMENT_S:
-            return 0
-        return max(1, min(LONGEST_LINE, int(MOMENT_S / max(self.mean_s, 1e-6))))
+        mean_s = self.mean_s = self.mean_s + (seconds - self.mean_s) / min(self.done, 20)
+        if self.done < KNOWN_AFTER or mean_s > MOMENT_S:
+            self.line_length = 0
+        else:
+            self.line_length = max(1, min(LONGEST_LINE, int(MOMENT_S / max(mean_s, 1e-6))))
 
     def key(self, most: float = inf) -> Urgency:
         """What queues are compared by: the least goes first. Only after `head()` has found one.

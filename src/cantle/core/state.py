@@ -422,7 +422,7 @@ class State:
             queue.short_lines.pop(task, None)
             if line.waiting:
                 line.owner = line.waiting.popleft()
-                if len(line.waiting) <= queue.line_length() // 2:
+                if len(line.waiting) <= queue.line_length // 2:
                     queue.short_lines[line.owner] = None
             else:
                 self._give_back(task, launch, queue)
@@ -492,7 +492,7 @@ class State:
             line = self.lines[behind] = Line(behind)
         line.waiting.append(task)
         self.lines[task] = line
-        if len(line.waiting) >= queue.line_length():
+        if len(line.waiting) >= queue.line_length:
             queue.short_lines.pop(line.owner, None)
 
     def _judge(self, task: int, ended: r.TaskEnded, excused: bool = False) -> None:
@@ -502,7 +502,7 @@ class State:
         if outcome == "done":
             shape = self.shape_of_step[self.tasks[task].step]
             self.queues[shape].took(ended.time - self.launched_at[task], self.tasks[task].estimate_s)
-            if self.queues[shape].line_length():
+            if self.queues[shape].line_length:
                 self.short_shapes[shape] = None
             else:
                 self.short_shapes.pop(shape, None)

@@ -220,6 +220,9 @@ class MapCommands:
 
 
 def _filled(word: Word, row: list[str], number: str) -> str:
+    if len(word) == 1:  # a text, or a value alone, as most are
+        [part] = word
+        return part if isinstance(part, str) else number if part == NUMBER else row[part]
     return "".join([part if isinstance(part, str) else number if part == NUMBER else row[part] for part in word])
 
 

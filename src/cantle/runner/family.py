@@ -118,10 +118,9 @@ class Family:
 
     def adopt(self) -> None:
         """Look for new strays; end at once those whose attempt is over."""
-        pids = self._children.pids()
-        if len(pids) == self.alive + len(self._strays):
+        if self._children.count() == self.alive + len(self._strays):
             return
-        for pid in pids:
+        for pid in self._children.pids():
             if pid in self._strays:
                 continue
             leader = self.leaders.get(pid)

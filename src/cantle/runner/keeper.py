@@ -71,6 +71,7 @@ _NEVER_BEGAN = "it never began, because the task that it was to follow did not s
 _SWEEP_S = 1.0
 _WATCH_S = 0.25
 _LOOK_CHEAP_S = 0.0001
+_LOOK_FEW = 32
 _LOOK_RATIO = 10
 """The kernel's list of children takes microseconds for a few, half a millisecond for hundreds: then it is read at most for
 a tenth of the time, and ends are concluded that little later."""
@@ -151,7 +152,8 @@ class Keeper:
         """Wait for all children that have ended, and report the attempts that are over."""
         family = self._family
         ended = self._closing
-        while True:
+        looking = True
+        while looking:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
@@ -172,13 +174,15 @@ class Keeper:
             if not attempt.outcome:  # it ended by itself: nothing of it shall stay, and the next in line need not wait
                 attempt.alone = not send_to_group(pid, signal.SIGKILL)
                 self._pass_on(attempt)
+            looking = _more_have_ended()
         now = time.monotonic()
         if now < self._next_look:
             self._look_due = True
             return
         family.adopt()
         taken = time.monotonic() - now
-        self._next_look = now + _LOOK_RATIO * taken if taken > _LOOK_CHEAP_S else 0.0
+        dear = taken > _LOOK_CHEAP_S and family.alive > _LOOK_FEW  # a few cannot be: others had the core meanwhile
+        self._next_look = now + _LOOK_RATIO * taken if dear else 0.0
         self._look_due = False
         if ended:
             self._closing = [attempt for attempt in ended if not self._conclude(attempt)]
@@ -665,3 +669,11 @@ class Keeper:
         if len(self._alarms) > 256 + 4 * len(self._family.leaders):
             self._alarms = [alarm for alarm in self._alarms if alarm[2].due == alarm[0] and not alarm[2].reported]
             heapify(self._alarms)
+
+
+def _more_have_ended() -> bool:
+    """Whether there is a child to wait for. To ask so costs half of what `wait4` takes to say that there is none."""
+    try:
+        return os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return False

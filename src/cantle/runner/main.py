@@ -20,6 +20,9 @@ from .frames import Frames, encode, frame
 from .keeper import Keeper
 from .messages import Ack, Down, Leaving, Setup
 
+_WAKES = 3
+"""So many wake-ups are read at once: more than there are kinds of signal. What is left comes again."""
+
 
 def serve(channel: RunnersEnd, settled: tuple[int, int] | None = None) -> None:
     """Serve until the conductor goes away. `settled` is what `settle` gave; it is done now if it was not."""
@@ -84,7 +87,7 @@ def _turn(keeper: Keeper, channel: RunnersEnd, frames: Frames[Down], wake: int, 
         heard = False
         for fd, _ in poll.poll(keeper.wait_ms()):
             if fd == wake:
-                if signal.SIGTERM in os.read(wake, 4096)[::record]:
+                if signal.SIGTERM in os.read(wake, _WAKES * record)[::record]:
                     return "somebody sent SIGTERM to the runner"
                 keeper.reap()
             elif fd == listening:

@@ -98,21 +98,29 @@ class Children:
         except OSError:  # a kernel without CONFIG_PROC_CHILDREN
             self._fd = -1
 
+    def count(self) -> int:
+        """How many there are, dead ones that nobody waited for included."""
+        return len(self.pids()) if self._fd < 0 else self._read().count(b" ")
+
     def pids(self) -> list[int]:
         """My children, dead ones that nobody waited for included."""
         if self._fd < 0:
             return _by_parent().get(os.getpid(), [])
-        data = os.pread(self._fd, 16384, 0)
-        if len(data) > 16000:
-            while more := os.pread(self._fd, 16384, len(data)):
-                data += more
-        return [int(pid) for pid in data.split()]
+        return [int(pid) for pid in self._read().split()]
 
     def close(self) -> None:
         """Close the list."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+    def _read(self) -> bytes:
+        """Their numbers, a space after each."""
+        data = os.pread(self._fd, 16384, 0)
+        if len(data) > 16000:
+            while more := os.pread(self._fd, 16384, len(data)):
+                data += more
+        return data
 
 
 def children(pid: int) -> list[int]:

@@ -100,7 +100,8 @@ class Spawner:
                 doing = "writing the files that were staged for it"
                 put(self.directory, start.stage.files)
             doing = f"entering the working directory {command.cwd or '.'}"
-            self._enter(os.path.join(self.directory, command.cwd) if command.cwd else self.directory)
+            cwd = command.cwd
+            self._enter(cwd if cwd[:1] == "/" else f"{self.directory}/{cwd}" if cwd else self.directory)
             argv = command.argv
             for path, text in command.files.items():
                 doing = f"writing {path}"

@@ -137,7 +137,7 @@ class RealWorld:
                     decision.attempt,
                     decision.restart,
                     decision.on,
-                    tuple(nodes[place.node] for place in decision.on),
+                    tuple([nodes[place.node] for place in decision.on]),
                 )
             except Exception as problem:  # noqa: BLE001 - a reader's bug must fail its task, not the run
                 detail = str(problem) if isinstance(problem, CantleError) else f"{type(problem).__name__}: {problem}"
