@@ -62,6 +62,7 @@ def test_there_is_a_page_for_each_sort_of_plug_in() -> None:
         "policy",
         "provider",
         "reader",
+        "scaler",
     ]
 
 

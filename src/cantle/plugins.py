@@ -94,6 +94,11 @@ def find(group: Group, name: str) -> Any:
     return found
 
 
+def declared_as(group: Group, name: str) -> str:
+    """What an installed package declares under this name, as `module:attribute`; "" when none does."""
+    return _entry_points(group).get(name, "")
+
+
 def _imported(module: str) -> Any:
     try:
         return importlib.import_module(module)

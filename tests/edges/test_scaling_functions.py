@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from argparse import Namespace
 from collections.abc import Callable
+from pathlib import Path
 from queue import Empty, Queue
 from threading import Event
 from typing import Any
@@ -10,9 +14,10 @@ from typing import Any
 import pytest
 from tests.builders import Story, job, node
 
+from cantle.cli.elastic import scaling_asked
 from cantle.core.scaling.settings import Scaling
 from cantle.core.scaling.snapshot import Snapshot, Wish
-from cantle.errors import PluginError
+from cantle.errors import PluginError, RequestError
 from cantle.model.kinds import Kind
 from cantle.model.records import KindsDeclared, NodesWished
 from cantle.runtime.scaling_functions import ScalingFunction, functions_of
@@ -142,3 +147,36 @@ def test_functions_are_found_by_their_names_and_a_wrong_name_says_so() -> None:
     assert found.name == "operator:itemgetter" and functions_of(None, lambda _event: None, lambda: 0.0) == []
     with pytest.raises(PluginError, match="nothing_of_the_kind"):
         functions_of(Scaling(("operator:nothing_of_the_kind",)), lambda _event: None, lambda: 0.0)
+
+
+def test_what_an_installed_package_declares_goes_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "halves-1.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: halves\nVersion: 1\n")
+    (package / "entry_points.txt").write_text("[cantle.scaling_functions]\nhalves = halving:wishes\n")
+    (tmp_path / "halving.py").write_text("def wishes(run):\n    return None\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    settings = scaling_asked(Namespace(scaling=["halves", "idle=5s", "demand"]))
+    assert settings is not None
+    assert settings.policies == ("halving:wishes", "demand")
+    with pytest.raises(RequestError, match="there is no scaling policy 'thirds'"):
+        scaling_asked(Namespace(scaling=["thirds"]))
+
+
+@pytest.mark.real
+def test_a_scaler_that_breaks_a_rule_is_named_and_the_run_stops_and_can_be_gone_on_with(tmp_path: Path) -> None:
+    (tmp_path / "wild.py").write_text(
+        "from cantle.model.records import RequestNodes\n\n\n"
+        "def wild(plan):\n    yield RequestNodes(plan.state.now, 'tpu', 1, 'why not')\n"
+    )
+    words = [sys.executable, "-m", "cantle"]
+    kinds = ["--kinds", "cpu: {cores: 1, max: 1, provider: local}"]
+    run = [*words, "map", "echo {}", "--range", "1-2", "-o", "out", *kinds, "--scaling", "wild:wild"]
+    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "scaler wild:wild: it asked for nodes of kind 'tpu'; declared are cpu" in done.stderr
+    assert "Go on with another packer or policy" in done.stderr
+    again = subprocess.run(
+        [*words, "resume", "out", "--scaling", "demand"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert again.returncode == 0, again.stderr

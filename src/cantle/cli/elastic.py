@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cantle.allocations.providers.base import Provider
     from cantle.allocations.providers.declared import Declared
     from cantle.allocations.providers.elastic import ElasticAllocation
+    from cantle.core.decide import Decider
     from cantle.core.scaling.settings import Scaling
     from cantle.store.layout import Layout
 
@@ -85,9 +86,9 @@ def scaling_asked(asked: Namespace) -> Scaling | None:
     """What the command line says about how the run grows and shrinks, None for nothing. Raises RequestError."""
     if not asked.scaling:
         return None
-    from cantle.core.scaling.naming import is_built_in, require_known
+    from cantle.core.scaling.naming import NAMES, is_built_in, require_known
     from cantle.core.scaling.settings import Scaling
-    from cantle.plugins import find
+    from cantle.plugins import declared_as, find
     from cantle.readers.quantities import duration_s
 
     policies: list[str] = []
@@ -101,13 +102,24 @@ def scaling_asked(asked: Namespace) -> Scaling | None:
                 raise wrong(f"--scaling {word}: {problem}") from None
         elif equals and key.replace("-", "").isalpha():
             raise wrong(f"--scaling {word}: {key!r} is no bound; there are {', '.join(_SETTINGS)}")
-        else:
+        elif word.partition(":")[0] in NAMES or ":" in word:
             policies.append(word)
+        else:
+            policies.append(declared_as("scaling_functions", word) or word)
     require_known(policies)
     for word in policies:
         if not is_built_in(word):
             find("scaling_functions", word)  # what is wrong with it is told before anything is begun
     return Scaling(policies=tuple(policies), **said)
+
+
+def heed_scaling(decider: Decider, asked: Namespace) -> None:
+    """The decider goes by what the command line says about nodes. Raises RequestError, PluginError."""
+    decider.scaling = scaling_asked(asked)
+    if decider.scaling is not None and decider.scaling.policies:
+        from cantle.runtime.scaling_functions import scalers_of
+
+        decider.scalers = scalers_of(decider.scaling)
 
 
 def elastic(

@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cantle.cli.command import amount, at_least, named_amount, wrong
-from cantle.cli.elastic import elastic_options, kinds_asked, scaling_asked, take_back_leftovers, takes_part
+from cantle.cli.elastic import (
+    elastic_options,
+    heed_scaling,
+    kinds_asked,
+    scaling_asked,
+    take_back_leftovers,
+    takes_part,
+)
 from cantle.cli.ending import ending_options, heed
 from cantle.cli.fleet import fleet_options, with_others
 from cantle.cli.places import RestartsOrHost, environment_of, place_options, settle
@@ -289,7 +296,7 @@ def conduct(conductor: Conductor, machine: Machine, asked: Namespace) -> int:
             take_back_leftovers(conductor.layout, shown.note)
             packer = find("packers", asked.packer)
             decider = Decider(packer) if is_ours(packer) else _watched(packer, asked.packer)
-            decider.scaling = scaling_asked(asked)
+            heed_scaling(decider, asked)
             outcome = conductor.conduct(machine, decider, (shown,), shown.note)
         finally:
             conductor.close()

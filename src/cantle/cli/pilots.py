@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cantle.cli.command import Command
 from cantle.cli.daemon import Herald, go_on_without_terminal
-from cantle.cli.elastic import scaling_asked, take_back_leftovers
+from cantle.cli.elastic import heed_scaling, take_back_leftovers
 from cantle.cli.ending import heed
 from cantle.cli.machine import as_before, machine_options, say, this_machine
 
@@ -107,7 +107,7 @@ def _hold(layout: Layout, asked: Namespace, herald: Herald) -> int:
         from cantle.runtime.pilot.conductor import Surroundings, begin
 
         decider = Decider(bounded(find("packers", asked.packer), asked.packer), asked.packer)
-        decider.scaling = scaling_asked(asked)
+        heed_scaling(decider, asked)
         try:
             pilot = begin(layout, asked.name)
         except BaseException as problem:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from cantle.core.packing import best_fit, is_ours
@@ -47,6 +47,8 @@ class Decider:
         """More studies may come: what cannot be done here does not end the run before its nodes end."""
         self.scaling: Scaling | None = None
         """How the run grows and shrinks, where kinds of node are declared. None: as the defaults say."""
+        self.scalers: Mapping[str, Scaler] = {}
+        """Those that `scaling` names and that are not ours."""
         self.scaler: Scaler | None = None
         """Who is asked about nodes, once kinds are declared. None: whoever `scaling` names."""
 
@@ -125,7 +127,7 @@ class Decider:
             from cantle.core.scaling.naming import scaler_of
             from cantle.core.scaling.settings import Scaling
 
-            self.scaler = scaler_of(self.scaling or Scaling(), lambda: self.open_ended)
+            self.scaler = scaler_of(self.scaling or Scaling(), lambda: self.open_ended, self.scalers)
         yield from self.scaler(plan)
 
     def _conclude(self, state: State) -> Iterator[Decision]:

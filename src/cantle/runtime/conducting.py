@@ -145,7 +145,7 @@ class Conductor:
                     self.inbox.put(StopAsked(time(), str(fault)))  # from now on no packer is asked
                     run(self.state, world, self.journal, decider, watching)
                     raise PluginError(
-                        f"{fault}\n    The run was stopped. Go on with another packer, or when this one is mended: "
+                        f"{fault}\n    The run was stopped. Go on with another packer or policy, or when this one is mended: "
                         f"cantle resume {self.layout.directory}"
                     ) from fault
         finally:

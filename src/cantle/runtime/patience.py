@@ -19,8 +19,8 @@ PACKER_S = 10.0
 """So long a packer may think about one decision."""
 
 
-def bounded(packer: Policy, name: str, seconds: float = PACKER_S) -> Policy:
-    """The packer, interrupted with PluginError when it takes longer than that for one decision.
+def bounded(packer: Policy, name: str, seconds: float = PACKER_S, what: str = "packer") -> Policy:
+    """The packer, or `what` it is, interrupted with PluginError when it takes longer than that for one decision.
 
     Only the main thread can be interrupted; elsewhere the packer is not watched. One of ours is given back as it is.
     """
@@ -28,10 +28,10 @@ def bounded(packer: Policy, name: str, seconds: float = PACKER_S) -> Policy:
         return packer
 
     def watched(plan: Plan) -> Iterator[Decision]:
-        with _alarm(name, seconds):
+        with _alarm(f"{what} {name}", seconds):
             decisions = iter(packer(plan))
         while True:
-            with _alarm(name, seconds):
+            with _alarm(f"{what} {name}", seconds):
                 decision = next(decisions, None)
             if decision is None:
                 return
@@ -45,9 +45,7 @@ def bounded(packer: Policy, name: str, seconds: float = PACKER_S) -> Policy:
 @contextmanager
 def _alarm(name: str, seconds: float) -> Iterator[None]:
     def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise PluginError(
-            f"packer {name}: it has computed for {seconds:g} s without a decision; a pass has to end, and soon"
-        )
+        raise PluginError(f"{name}: it has computed for {seconds:g} s without a decision; a pass has to end, and soon")
 
     try:
         before = signal.signal(signal.SIGALRM, interrupt)

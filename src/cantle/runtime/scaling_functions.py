@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 from cantle.core.phases import FINAL
 from cantle.core.scaling.naming import is_built_in
+from cantle.core.scaling.seam import Scaler
 from cantle.core.scaling.settings import Scaling
 from cantle.core.scaling.snapshot import Snapshot, Wish, snapshot, wishes_in
 from cantle.core.state import State
@@ -132,7 +133,28 @@ def functions_of(
     if settings is None:
         return []
     return [
-        ScalingFunction(name, find("scaling_functions", name), settings, put, now)
-        for name in settings.policies
-        if not is_built_in(name)
+        ScalingFunction(name, function, settings, put, now)
+        for name, function in _named(settings)
+        if not _is_scaler(function)
     ]
+
+
+def scalers_of(settings: Scaling) -> dict[str, Scaler]:
+    """The policies that the settings name and that decide about nodes themselves: generator functions of a plan.
+
+    One that computes for long is interrupted. Raises PluginError, RequestError for one that cannot be found.
+    """
+    from cantle.runtime.patience import bounded
+
+    return {name: bounded(found, name, what="scaler") for name, found in _named(settings) if _is_scaler(found)}
+
+
+def _named(settings: Scaling) -> list[tuple[str, Any]]:
+    return [(name, find("scaling_functions", name)) for name in settings.policies if not is_built_in(name)]
+
+
+def _is_scaler(found: Any) -> bool:
+    """A generator function, or an object that is called as one."""
+    from inspect import isgeneratorfunction
+
+    return isgeneratorfunction(found) or isgeneratorfunction(getattr(type(found), "__call__", None))  # noqa: B004

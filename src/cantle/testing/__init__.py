@@ -13,6 +13,7 @@ from cantle.testing.launchers import check_launcher
 from cantle.testing.packers import check_packer
 from cantle.testing.providers import check_provider
 from cantle.testing.readers import check_reader
+from cantle.testing.scalers import check_scaler
 from cantle.testing.submission import check_batch_system
 
 __all__ = [
@@ -25,4 +26,5 @@ __all__ = [
     "check_packer",
     "check_provider",
     "check_reader",
+    "check_scaler",
 ]
