@@ -26,7 +26,7 @@ from cantle.model.resources import Node
 from cantle.model.study import Limits
 from cantle.runtime.simulated_provider import SimulatedProvider
 
-POLICIES = ("demand", "fixed:2", "fixed:0", "no-progress:5s", "eta:20s", "no-nodes", "cheapest", "finish-by:60s")
+POLICIES = ("payoff", "payoff:1", "demand", "fixed:2", "fixed:0", "no-progress:5s", "eta:20s", "no-nodes", "cheapest", "finish-by:60s")
 
 
 @st.composite
@@ -132,7 +132,7 @@ def plots() -> st.SearchStrategy[Plot]:
     )
 
 
-@settings(max_examples=150)
+@settings(max_examples=1500)
 @given(plots())
 def test_every_run_ends_and_keeps_the_bounds(plot: Plot) -> None:
     found = plot.run()
@@ -197,7 +197,7 @@ def _peaks(found: Elastic, kind: str) -> list[int]:
     return peaks
 
 
-@settings(max_examples=100)
+@settings(max_examples=1000)
 @given(plots())
 def test_nodes_are_not_added_and_removed_in_turn_without_a_change_of_demand(plot: Plot) -> None:
     """Between two moments at which something begins, ends, joins or is lost, no kind is asked for and reduced in turn."""

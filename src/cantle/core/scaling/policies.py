@@ -21,12 +21,12 @@ from cantle.model.resources import Needs, count
 def demand(look: Look) -> Iterator[Want]:
     """As many as have something to do: for all that is ready and finds no room until a new node could be there."""
     for kind in look.kinds:
-        yield Want(
-            kind.name,
-            look.have(kind.name) + look.missing(kind.name).nodes,
-            _why_missing(look, kind),
-            look.used(kind.name),
-        )
+        yield _more(look, kind, look.missing(kind.name).nodes, _why_missing(look, kind))
+
+
+def _more(look: Look, kind: Kind, more: int, why: str) -> Want:
+    """So many more than there are. What is used is to stay, and what was missing a moment ago as well."""
+    return Want(kind.name, look.have(kind.name) + more, why, look.used(kind.name) + more)
 
 
 def _why_missing(look: Look, kind: Kind) -> str:
@@ -68,7 +68,7 @@ def no_progress(after_s: float) -> Opinion:
         for kind in look.kinds:
             more = look.missing(kind.name).nodes if stuck and since >= after_s else 0
             why = f"nothing has begun or ended for {in_words(since)}" if more else "there is progress"
-            yield Want(kind.name, look.have(kind.name) + more, why, look.used(kind.name))
+            yield _more(look, kind, more, why)
 
     return opinion
 
@@ -82,7 +82,7 @@ def eta_beyond(limit_s: float) -> Opinion:
             more = look.missing(kind.name).nodes if left > limit_s else 0
             end = "nobody can tell when all is over" if left == inf else f"all should be over in {in_words(left)}"
             why = f"{end}, which is {'more' if left > limit_s else 'not more'} than {in_words(limit_s)}"
-            yield Want(kind.name, look.have(kind.name) + more, why, look.used(kind.name))
+            yield _more(look, kind, more, why)
 
     return opinion
 
@@ -95,7 +95,7 @@ def no_nodes(look: Look) -> Iterator[Want]:
         usable &= ~(1 << index)
     wanted = {} if usable or look.ledger.open else {want.kind: want for want in needed_at_least(look)}
     for kind in look.kinds:
-        yield wanted.get(kind.name) or Want(kind.name, look.have(kind.name), "there are nodes", look.used(kind.name))
+        yield wanted.get(kind.name) or _more(look, kind, 0, "there are nodes")
 
 
 def cheapest(look: Look) -> Iterator[Want]:
@@ -131,7 +131,7 @@ def finish_by(deadline_s: float) -> Opinion:
                 why = f"all was to be over {in_words(-left)} ago"
             else:
                 why = f"all is to be over in {in_words(left)}, and {'would not be' if late else 'should be'}"
-            yield Want(kind.name, look.have(kind.name) + more, why, look.used(kind.name))
+            yield _more(look, kind, more, why)
 
     return opinion
 
