@@ -8,7 +8,7 @@ from tests.simulated.growing_rig import QUICK, elastic
 
 from cantle.core.scaling.settings import Scaling
 from cantle.model.kinds import Kind
-from cantle.model.records import DrainNode, NodeDrainAsked, ReleaseNode, RequestNodes
+from cantle.model.records import DrainNode, NodeDrainAsked, ReleaseNode, RequestNodes, WithdrawRequest
 from cantle.model.resources import Node
 from cantle.model.study import Limits
 from cantle.runtime.simulated_provider import SimulatedProvider
@@ -152,3 +152,14 @@ def test_what_a_provider_refuses_is_asked_for_again_each_time_later_until_it_is_
     times = [record.time for record in found.all_of(RequestNodes)]
     assert times == [0.0, 10.0, 30.0, 70.0, 150.0]
     assert "5 requests for nodes of kind cpu brought none: the simulation refuses it" in found.refusals[0]
+
+
+def test_what_the_run_cannot_go_on_without_is_not_withdrawn_because_no_policy_wants_it() -> None:
+    """The nodes that are there could hold the task, but not for as long as it is known to take."""
+    kinds = [Kind("small", 1, most=2), Kind("gpu", 4, gpus=1, most=4, starts_in_s=30.0, lasts_s=100.0)]
+    scaling = Scaling(("fixed:2",), idle_s=1.0, notice_s=1.0, cool_down_s=0.0)
+    there = [Node("old", 4, ends_at=50.0)]
+    found = elastic([job("needs-more", cores=4, estimate_s=60.0)], kinds, 60.0, there=there, scaling=scaling)
+    assert found.done == 1
+    assert found.adds["gpu"] == 1
+    assert found.all_of(WithdrawRequest) == []

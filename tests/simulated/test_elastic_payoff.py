@@ -10,8 +10,10 @@ from tests.simulated.growing_rig import Elastic, elastic
 
 from cantle.core.scaling.settings import Scaling
 from cantle.model.kinds import Kind
-from cantle.model.records import NodesJoined, ReleaseNode, RequestNodes
+from cantle.model.records import NodesJoined, ReleaseNode, RequestNodes, WithdrawRequest
+from cantle.model.resources import Node
 from cantle.model.study import Limits, PartitionWish
+from cantle.runtime.simulated_provider import SimulatedProvider
 
 PAYOFF = Scaling(("payoff",), idle_s=1.0, notice_s=1.0, cool_down_s=0.0)
 
@@ -163,3 +165,32 @@ def test_every_run_ends_within_bounds_and_without_a_cycle(times: list[float], wi
     found = ran(jobs, [Kind("cpu", 2, most=4, starts_in_s=starts_s)], 1.0)
     assert found.done == len(jobs) and found.peak <= 4
     assert found.adds["cpu"] <= 4 + len(jobs), "each time a node is asked for again something new has become ready"
+
+
+def test_o03_a_node_that_is_late_is_not_withdrawn_for_a_new_one_which_would_wait_behind_it() -> None:
+    """What is asked for anew stands at the end of the same queue, however soon it was promised."""
+    provider = SimulatedProvider(starts_in=lambda _kind, _request: 4.0, refuses=lambda _kind, _request, _count: 1)
+    kinds = [Kind("gpu", 4, gpus=1, most=3, starts_in_s=2.0, block=2)]
+    jobs = [job("first", nodes=2), job("second", gpus=1)]
+    found = elastic(jobs, kinds, 0.5, there=[Node("n0", 3)], scaling=PAYOFF, provider=provider)
+    assert found.done == 2
+    assert found.all_of(WithdrawRequest) == []
+
+
+def test_of_two_that_decide_themselves_none_withdraws_what_the_other_asks_for() -> None:
+    both = Scaling(("payoff:1", "payoff:20"), idle_s=1.0, notice_s=1.0, cool_down_s=0.0)
+    jobs = [job(f"t{i}", estimate_s=60.0) for i in range(12)]
+    kinds = [Kind("cpu", 1, most=12, starts_in_s=300.0)]
+    eager = ran(jobs, kinds, 60.0, Scaling(("payoff:20",), idle_s=1.0, notice_s=1.0, cool_down_s=0.0))
+    thrifty = ran(jobs, kinds, 60.0, Scaling(("payoff:1",), idle_s=1.0, notice_s=1.0, cool_down_s=0.0))
+    found = ran(jobs, kinds, 60.0, both)
+    assert thrifty.peak < eager.peak == found.peak
+    assert found.all_of(WithdrawRequest) == []
+
+
+def test_what_another_policy_has_just_asked_for_is_not_withdrawn() -> None:
+    both = Scaling(("demand", "payoff"), idle_s=0.0, notice_s=1.0, cool_down_s=0.0)
+    kinds = [Kind("gpu", 4, gpus=1, most=2, starts_in_s=5.0, block=2)]
+    found = elastic([job("t0", cores=3), job("t1")], kinds, 20.0, there=[Node("n0", 3)], scaling=both)
+    assert found.done == 2
+    assert len(found.all_of(RequestNodes)) == 1

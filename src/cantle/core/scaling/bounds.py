@@ -44,8 +44,8 @@ from cantle.model.records import (
     WithdrawRequest,
 )
 
-Objection: TypeAlias = Callable[[str, int], bool]
-"""Whether somebody objects that a node of the kind goes: the one of that number, or below 0 one that is on its way."""
+Keeps: TypeAlias = Callable[[str], int]
+"""How many nodes of the kind, there or on their way, somebody else would keep."""
 MOST_RETRY_S = 3600.0
 """A kind that refuses is asked again at least so often."""
 
@@ -55,14 +55,14 @@ def held(
     plan: Plan,
     settings: Scaling,
     name: str,
-    objects: Objection = lambda _kind, _index: False,
+    keeps: Keeps = lambda _kind: 0,
     open_ended: bool = False,
 ) -> Iterator[Decision]:
     """Of what the scaler called `name` proposes what may be done now. Raises PluginError for what never can.
 
     `open_ended`: work may come that nobody knows of yet.
     """
-    bounds = Bounds(plan, settings, name, objects, open_ended)
+    bounds = Bounds(plan, settings, name, keeps, open_ended)
     version = plan.state.version
     while True:
         try:
@@ -84,14 +84,14 @@ def held(
 class Bounds:
     """Judges one proposal after the other, each as the state is then."""
 
-    def __init__(self, plan: Plan, settings: Scaling, name: str, objects: Objection, open_ended: bool) -> None:
+    def __init__(self, plan: Plan, settings: Scaling, name: str, keeps: Keeps, open_ended: bool) -> None:
         self.plan = plan
         self.state: State = plan.state
         assert plan.state.scaling is not None
         self.ledger: Ledger = plan.state.scaling
         self.settings = settings
         self.name = name
-        self.objects = objects
+        self.keeps = keeps
         self.open_ended = open_ended
 
     def allowed(self, proposal: Any) -> Decision | None:
@@ -158,12 +158,15 @@ class Bounds:
                 raise self._fault(f"withdrew request {proposal.request}, but there were {len(self.ledger.requests)}")
             return None
         kind = self.ledger.kinds.get(request.kind)
-        if kind is None or self.objects(kind.name, -1):
+        if kind is None:
             return None
         if self._wanted_again() and self._cools_since(kind, self.ledger.asked_at.get(kind.name, -inf)):
             return None
         spare = (self.ledger.there(kind.name) + self.ledger.coming(kind.name)) - kind.least
+        spare = min(spare, self._beyond_what_others_keep(kind))
         count = int(min(proposal.count, request.coming, spare, to_spare(self.state, kind)))
+        if count < request.coming:
+            count -= count % max(1, kind.block)  # they come together
         if count < 1:
             return None
         return WithdrawRequest(self.state.now, request.number, count, proposal.why)
@@ -201,7 +204,7 @@ class Bounds:
         kind = self.ledger.kinds.get(self.ledger.kind_of.get(index, ""))
         if kind is None or not kind.removes or index in self.ledger.unreleasable:
             return False
-        if self.objects(kind.name, index):
+        if self.keeps(kind.name) and self._beyond_what_others_keep(kind) < 1:
             return False
         drained = index in self.state.drained
         if not drained and self.ledger.usable(self.state, kind.name).bit_count() <= kind.least:
@@ -224,6 +227,11 @@ class Bounds:
         if wished_at > then and by not in self.settings.policies:
             return False
         return self._too_soon(then + self.settings.cool_down_s)
+
+    def _beyond_what_others_keep(self, kind: Kind) -> int:
+        """How many nodes of the kind, there or on their way, no opinion would keep."""
+        there = self.ledger.usable(self.state, kind.name).bit_count() + self.ledger.coming(kind.name)
+        return there - self.keeps(kind.name)
 
     def _wanted_again(self) -> bool:
         """Whether something is left that has not begun, or may come: then what goes now may be missed."""

@@ -135,7 +135,7 @@ def to_spare(state: State, kind: Kind) -> float:
         head = queue.head()
         if head is None or ledger is None:
             continue
-        needs, walltime_s = queue.shape.needs, state.step_of(head).walltime_s
+        needs, walltime_s = queue.shape.needs, needs_s(state, head)
         if can_hold(state, kind, needs, walltime_s):
             able = able_now(state, needs, walltime_s)
             for index in state.drained:

@@ -10,6 +10,7 @@ has asked for anything, the least is asked for that can hold it: whatever the po
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from math import inf
 
 from cantle.core.phases import Phase
@@ -23,7 +24,7 @@ from cantle.core.scaling.seam import WAKES_AT, Scaler
 from cantle.core.scaling.settings import Scaling
 from cantle.core.state import State
 from cantle.model.kinds import Kind
-from cantle.model.records import Decision, ReleaseNode, RequestNodes, ResumeNode, WithdrawRequest
+from cantle.model.records import Decision, DrainNode, ReleaseNode, RequestNodes, ResumeNode, WithdrawRequest
 from cantle.model.resources import indexes
 
 LOOK_S = 1.0
@@ -50,6 +51,8 @@ class Frame:
         self.looks = 0
         """How often opinions were asked."""
         self._wants: dict[str, Want] = {}
+        self._levels: dict[str, dict[str, int]] = {}
+        """Of several scalers, how many nodes of each kind each would have."""
         self._pressing: object = None
         self._stirred: object = None
         self._next_look = -inf
@@ -71,8 +74,8 @@ class Frame:
             if self._is_due(plan, ledger):
                 yield from self._as_opinions_want(plan, more)
             for name, scaler in self.scalers.items():
-                objects = self._objections(state, ledger)
-                yield from held(scaler(plan), plan, self.settings, name, objects, more)
+                proposals = self._counted(name, scaler(plan), state, ledger) if len(self.scalers) > 1 else scaler(plan)
+                yield from held(proposals, plan, self.settings, name, partial(self._others_keep, name), more)
             if state.totals[Phase.READY] and not state.running and not ledger.open:
                 yield from self._least(plan, more)
         if state.now >= self._next_notice:
@@ -163,21 +166,42 @@ class Frame:
             if index in ledger.released:
                 surplus -= 1
 
-    def _objections(self, state: State, ledger: Ledger) -> Callable[[str, int], bool]:
-        """Whether an opinion would keep a node of the kind that somebody else would let go."""
+    def _others_keep(self, name: str, kind: str) -> int:
+        """How many nodes of the kind an opinion, or a scaler other than this one, would keep."""
+        want = self._wants.get(kind)
+        levels = (level.get(kind, 0) for other, level in self._levels.items() if other != name)
+        return max(0 if want is None else want.least, max(levels, default=0))
 
-        def objects(kind: str, _index: int) -> bool:
-            want = self._wants.get(kind)
-            there = ledger.usable(state, kind).bit_count() + ledger.coming(kind)
-            return want is not None and there <= want.least
-
-        return objects
+    def _counted(self, name: str, proposals: Iterator[Decision], state: State, ledger: Ledger) -> Iterator[Decision]:
+        """What one of several scalers proposes; how many nodes it would have by that is noted, whatever is done of it."""
+        level: dict[str, int] = {}
+        there = {kind: ledger.usable(state, kind).bit_count() + ledger.coming(kind) for kind in ledger.kinds}
+        for proposal in proposals:
+            kind, more = _effect(proposal, ledger)
+            if kind in there:
+                level[kind] = level.get(kind, there[kind]) + more
+                self._levels.setdefault(name, {})[kind] = max(0, level[kind])
+            yield proposal
 
     def _least(self, plan: Plan, more: bool) -> Iterator[Decision]:
         """Something is ready, nothing runs, and nothing is on its way."""
         look = Look(plan, self.settings, self._progress_at, more)
         for want in needed_at_least(look):
             yield from self._towards(look, look.ledger.kinds[want.kind], want)
+
+
+def _effect(proposal: Decision, ledger: Ledger) -> tuple[str, int]:
+    """Of which kind it wants how many nodes more, or fewer."""
+    match proposal:
+        case RequestNodes():
+            return proposal.kind, proposal.count
+        case WithdrawRequest() if 0 <= proposal.request < len(ledger.requests):
+            return ledger.requests[proposal.request].kind, -proposal.count
+        case DrainNode() | ReleaseNode() if proposal.node not in ledger.retiring:
+            return ledger.kind_of.get(proposal.node, ""), -1
+        case ResumeNode() if proposal.node in ledger.retiring:
+            return ledger.kind_of.get(proposal.node, ""), 1
+    return "", 0
 
 
 def _pressing(state: State, ledger: Ledger) -> object:

@@ -20,7 +20,7 @@ from cantle.model.kinds import Kind
 from cantle.model.resources import indexes
 
 if TYPE_CHECKING:
-    from cantle.core.scaling.ledger import Ledger
+    from cantle.core.scaling.ledger import Ledger, Request
 
 LEAST_GAIN = 0.02
 """What is better by less changes nothing: the estimates are not that good, and every change costs something."""
@@ -64,7 +64,7 @@ class Trials:
         self.groups: list[Group] = []
         for number, kind in enumerate(self.kinds):
             self.number_of[kind.name] = number
-            self.groups.append(Group(kind, remaining.shapes, self.ledger.starts_in_s(kind.name)))
+            self.groups.append(Group(kind, remaining.shapes, self._starts_in_s(kind.name)))
         self._others = self._other_nodes()
         self._order = [self._order_for(shape) for shape in range(len(remaining.shapes))]
         self._have = {kind.name: self._there(kind.name) + self._coming(kind.name) for kind in self.kinds}
@@ -123,11 +123,19 @@ class Trials:
         group, now = self.number_of[kind], self.state.now
         for request in self.ledger.open.values():
             if request.kind == kind:
-                late = now - request.expected_at
-                arrives = request.expected_at if late < 0 else now + max(LATE_S, late)
+                arrives = _arrives(request, now)
                 ends = arrives + self.groups[group].lasts_s
                 found += [Member(group, -1, arrives, ends, request=request.number) for _ in range(request.coming)]
         return sorted(found, key=lambda member: (member.arrives, member.request))
+
+    def _starts_in_s(self, kind: str) -> float:
+        """How long one takes to come that is asked for now: not less than those that were asked for before, and wait still.
+
+        Otherwise one that is late would be withdrawn for a new one, which waits behind all others.
+        """
+        now = self.state.now
+        behind = (_arrives(each, now) - now for each in self.ledger.open.values() if each.kind == kind and each.coming)
+        return max(self.ledger.starts_in_s(kind), max(behind, default=0.0))
 
     def _floor(self) -> dict[str, int]:
         """How many nodes of each kind partitions have or wait for: those are wanted whatever a play says."""
@@ -231,3 +239,9 @@ class Trials:
         choice = Choice(wanted, members, outlook, (self.spent + outlook.cost + 1e-9) * took**self.worth)
         self._played[key] = choice
         return choice
+
+
+def _arrives(request: Request, now: float) -> float:
+    """When the nodes come: as expected, and where that is over once more as late as they are already."""
+    late = now - request.expected_at
+    return request.expected_at if late < 0 else now + max(LATE_S, late)
