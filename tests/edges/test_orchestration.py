@@ -174,7 +174,7 @@ def test_a_job_does_not_go_on_with_what_somebody_canceled(chain: Chain) -> None:
     chain.system.standings["101"] = Standing(Stage.OVER, "CANCELLED", canceled=True)
     assert chain.live(2) == 3
     assert len(chain.conducted) == 1
-    assert "somebody canceled the job before this one, 101" in chain.notes[-1]
+    assert "somebody canceled job 101, and with it those that were to follow" in chain.notes[-1]
 
 
 def test_a_job_goes_on_where_the_time_of_the_one_before_was_up(chain: Chain) -> None:

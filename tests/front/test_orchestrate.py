@@ -50,6 +50,18 @@ global.parameters:
 """
 
 
+TWO = """
+description: {name: two, description: one that is over soon and one that waits}
+study:
+  - name: quick
+    description: over soon
+    run: {cmd: "echo end quick >> $(SPECROOT)/ran", walltime: "00:01:00"}
+  - name: long
+    description: until somebody says so
+    run: {cmd: "until [ -e $(SPECROOT)/go ]; do sleep 0.05; done", walltime: "00:01:00"}
+"""
+
+
 class Queue:
     """The small Slurm, and a folder in which one stands."""
 
@@ -239,8 +251,59 @@ def test_whoever_cancels_a_job_of_a_chain_cancels_the_chain(queue: Queue) -> Non
     subprocess.run(["scancel", "17"], check=True)
     assert cantle("orchestrate", "--attach", "out", "-q") == 3
     assert queue.settle()[0] == "CANCELLED"
-    assert "somebody canceled the job before this one, 17" in Path("out/logs/job-2.out").read_text()
+    assert "somebody canceled job 17, and with it those" in Path("out/logs/job-2.out").read_text()
     assert not any(word.startswith("end") for word in ran())
+
+
+def test_a_chain_that_somebody_canceled_stays_so_whoever_follows_it_and_says_why(queue: Queue) -> None:
+    """Also where tasks were done before: what its last job found to do says nothing of who wants it."""
+    Path("two.yaml").write_text(TWO)
+    following = client("orchestrate", "two.yaml", "-o", "out", "--time", "5", "--until-done")
+    wait_until(lambda: "end quick" in ran())
+    subprocess.run(["scancel", "17"], check=True)
+    told, _ = following.communicate(timeout=60)
+    assert following.returncode == 3, told
+    assert "no further job is submitted: somebody canceled job 17, and with it those that were to follow" in told
+    again = client("orchestrate", "--attach", "out")
+    told, _ = again.communicate(timeout=60)
+    assert again.returncode == 3
+    assert "somebody canceled job 17" in told
+    assert len(queue.settle()) == 2
+    assert ran() == {"end quick": 1}
+
+
+def test_whoever_attaches_to_a_run_that_goes_on_hears_in_order_what_was_before(queue: Queue) -> None:
+    Path("two.yaml").write_text(TWO)
+    assert cantle("orchestrate", "two.yaml", "-o", "out", "--detach", "--time", "5") == 0
+    wait_until(lambda: "end quick" in ran())
+    following = client("orchestrate", "--attach", "out")
+    wait_until(lambda: Path("ran").exists())
+    time.sleep(0.5)
+    Path("go").touch()
+    told, _ = following.communicate(timeout=60)
+    assert following.returncode == 0
+    lines = told.splitlines()
+    assert [line.split("  ")[0].split(" in ")[0] for line in lines] == [
+        "two: 2 tasks of 2 steps on " + lines[0].partition(" on ")[2].partition(" in ")[0],
+        "[1/2] done",
+        "[2/2] done",
+        "two: all 2 tasks done",
+    ]
+
+
+def test_whoever_attaches_to_a_later_job_hears_in_one_number_what_the_earlier_ones_did(queue: Queue) -> None:
+    Path("two.yaml").write_text(TWO)
+    assert cantle("orchestrate", "two.yaml", "-o", "out", "--detach", "--time", "5") == 0
+    wait_until(lambda: "end quick" in ran())
+    assert cantle("cancel", "out", "-y") == 0
+    queue.settle()
+    Path("go").touch()
+    following = client("orchestrate", "out", "--time", "5")
+    told, _ = following.communicate(timeout=60)
+    assert following.returncode == 0
+    assert "resumed: 1 of them were done before" in told
+    assert "quick" not in told
+    assert "[2/2] done      long" in told
 
 
 def test_what_the_batch_system_refuses_leaves_nothing_behind(queue: Queue, capsys: pytest.CaptureFixture[str]) -> None:

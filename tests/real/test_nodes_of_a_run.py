@@ -83,6 +83,22 @@ def test_a_node_is_drained_and_used_again_from_another_shell(held: GoingRun) -> 
     assert [record.node for record in asked] == [first]
 
 
+def test_of_a_run_that_is_over_those_nodes_are_told_that_it_had(held: GoingRun) -> None:
+    held.until_running(2)
+    first, second = names(held)
+    held.go(1, 2, 3, 4)
+    assert held.process.wait(30) == 0
+    told = node(held, "list").stdout.splitlines()
+    assert told[0].startswith("held: done after")
+    assert told[1] == "These are the nodes that it had:"
+    assert told[2].split() == ["NAME", "CORES", "DONE", "JOINED", "STAYED", "WHY", "IT", "WENT"]
+    assert [line.split()[:3:2] for line in told[3:]] == [[first, "2"], [second, "2"]]
+    found = [json.loads(line) for line in node(held, "list", "--json").stdout.splitlines()]
+    assert sum(stay["done"] for stay in found) == 4
+    assert {stay["state"] for stay in found} == {"gone"}
+    assert all(stay["joined_at"] <= stay["left_at"] for stay in found)
+
+
 def test_a_node_that_there_is_not_cannot_be_drained(held: GoingRun) -> None:
     held.until_running(2)
     told = node(held, "drain", "elsewhere")

@@ -54,7 +54,7 @@ def _watch(
     run.state.news = []
     progress = choose_progress(run.state, json=asked.as_json, quiet=asked.quiet)
     pause = _QUICK_S
-    begun = waiting is None
+    begun = False
     try:
         while True:
             news = run.refresh()
@@ -64,7 +64,10 @@ def _watch(
                 sleep(_SLOW_S)
                 continue
             if not begun:
-                begun, progress.began = True, monotonic()
+                begun = True
+                _forget_what_was_before(run)
+                if waiting is not None:
+                    progress.began = monotonic() - run.seconds
             progress(run.state)
             if run.condition in OVER:
                 break
@@ -80,6 +83,12 @@ def _watch(
         raise
     progress.finish(run.state, run.exit_code, directory)
     return run.exit_code
+
+
+def _forget_what_was_before(run: Run) -> None:
+    """What ended before the run was resumed was told then, or is told in one number."""
+    if run.state.resumed:
+        run.state.news = [task for task in run.state.news or () if run.state.ended_at[task] >= run.since]
 
 
 def _wait_for_its_files(run: Run, sleep: Callable[[float], None]) -> None:

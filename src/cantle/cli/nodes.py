@@ -1,4 +1,4 @@
-"""`cantle node`: the nodes of a run that goes on: how they stand, which to use no more, which again."""
+"""`cantle node`: the nodes of a run: how they stand or stood, which to use no more, which again."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from cantle.cli.naming import directory_argument
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+    from collections.abc import Iterable
 
     from cantle.core.state import State
     from cantle.model.records import AnyRecord
@@ -59,17 +60,32 @@ def _asked(asked: Namespace) -> int:
 
 def _list(run: Run, as_json: bool) -> int:
     """A line for each node; as JSON, an object a line. Returns the exit status."""
+    if run.conductor is None:
+        return _list_bygone(run, as_json)
     from cantle.report.nodes import node_objects, node_table
 
-    if as_json:
-        import msgspec
-
-        for found in node_objects(run.state):
-            print(msgspec.json.encode(found).decode())
-        return 0
-    for line in node_table(run.state, run.now):
-        print(line)
+    _print(node_objects(run.state) if as_json else node_table(run.state, run.now))
     return 0
+
+
+def _list_bygone(run: Run, as_json: bool) -> int:
+    """Those that it had: nobody is at work on it any more, or not yet again."""
+    from cantle.report.bygone import bygone_objects, bygone_table, stays
+    from cantle.report.table import headline
+    from cantle.store.journal import read
+
+    found = stays(read(run.layout.journal))
+    if not as_json:
+        print(f"{headline(run)}\nThese are the nodes that it had:" if found else headline(run))
+    _print(bygone_objects(found) if as_json else bygone_table(found))
+    return 0
+
+
+def _print(lines: Iterable[str | dict[str, object]]) -> None:
+    import msgspec
+
+    for line in lines:
+        print(line if isinstance(line, str) else msgspec.json.encode(line).decode())
 
 
 def _ask(run: Run, action: str, names: list[str]) -> int:
@@ -161,11 +177,11 @@ NODE = Command(
     _arguments,
     _asked,
     """\
-A drained node begins nothing more; what runs there may end. Cantle drains nodes itself: before their allocation ends, and when
-they fail what succeeds elsewhere; `list` says why. Where kinds of node are declared, one that you `remove` is given back once
-it is empty, and what is needed and lives there alone has been moved; one that you drain, when it has idled for as long as
-others may. `add` and `want` ask for more, until you say something else. The nodes of a pilot are asked for in the pilot's
-directory.
+A drained node begins nothing more; what runs there may end. Cantle drains nodes itself: before their allocation ends, and
+when they fail what succeeds elsewhere; `list` says why, and of a run that is over it shows the nodes that it had. Where kinds
+of node are declared, one that you `remove` is given back once it is empty, and what is needed and lives there alone has been
+moved; one that you drain, when it has idled for as long as others may. `add` and `want` ask for more, until you say something
+else. The nodes of a pilot are asked for in the pilot's directory.
 
 Exit status: 0 when the run took note, 1 otherwise.""",
     """\

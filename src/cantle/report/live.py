@@ -38,7 +38,7 @@ class LiveProgress(Progress):
 
     def begin(self, state: State) -> None:
         """What is going to run, and where."""
-        for line in first_words(state):
+        for line in first_words(state, self.done_before):
             self.say(line)
 
     def note(self, text: str) -> None:

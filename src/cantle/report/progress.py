@@ -179,6 +179,7 @@ class Progress:
                 if phase == Phase.DONE and task not in news:
                     self.pace.add(state, task)
         self.over = sum(state.totals[phase] for phase in FINAL) - len(news)
+        self.done_before = state.totals[Phase.DONE] - sum(state.phases[task] == Phase.DONE for task in news)
         self.begin(state)
 
     def _gather(self, state: State) -> None:
@@ -207,7 +208,7 @@ class PlainProgress(Progress):
 
     def begin(self, state: State) -> None:
         """What is going to run, and where."""
-        for line in first_words(state):
+        for line in first_words(state, self.done_before):
             self.say(line)
 
     def ended(self, state: State, task: int) -> None:
@@ -310,8 +311,8 @@ def task_object(state: State, task: int) -> dict[str, object]:
     return found
 
 
-def first_words(state: State) -> list[str]:
-    """What is going to run, and where."""
+def first_words(state: State, done_before: int) -> list[str]:
+    """What is going to run, and where. `done_before`: so many tasks need not, since they did when the run went on before."""
     if not state.studies:
         return []
     added = state.studies[0].added
@@ -323,8 +324,8 @@ def first_words(state: State) -> list[str]:
     elif nodes:
         text += f" on {len(nodes):,} nodes with {sum(node.cores for node in nodes):,} cores"
     lines = [text + (f", in {added.directory}" if added.directory else "")]
-    if state.resumed and state.totals[Phase.DONE]:
-        lines.append(f"resumed: {state.totals[Phase.DONE]:,} of them were done before")
+    if state.resumed and done_before:
+        lines.append(f"resumed: {done_before:,} of them were done before")
     return lines
 
 

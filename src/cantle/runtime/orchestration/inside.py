@@ -34,7 +34,7 @@ def live(
     jobs.begins(number, Began(time(), os.uname().nodename, os.getpid(), done))
     if reason:
         note(f"this job has nothing to do: {reason}")
-        jobs.ends(number, Ended(time(), NOTHING_DONE, complete=True))
+        jobs.ends(number, Ended(time(), NOTHING_DONE, complete=True, idle=reason))
         _take_back(jobs, system, number, note)
         return 0 if state.succeeded else NOTHING_DONE
     if said := succession.hand_in_successor(jobs, system, number):

@@ -66,11 +66,15 @@ class Began(msgspec.Struct, frozen=True):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """The job's work ended with this exit status. `complete`: nothing is left that a further job could do."""
+    """The job's work ended with this exit status. `complete`: nothing is left that a further job could do.
+
+    `idle`: why it had nothing to do, which holds for the jobs that would follow as well; "" when it had something.
+    """
 
     time: float
     status: int
     complete: bool = True
+    idle: str = ""
 
 
 class Jobs:

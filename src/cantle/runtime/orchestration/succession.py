@@ -30,9 +30,11 @@ def why_not(jobs: Jobs, system: BatchSystem, number: int, state: State) -> str:
     first = jobs.job(number).chain
     if number > first:
         before, ended = jobs.job(number - 1), jobs.ended(number - 1)
+        if ended is not None and ended.idle:
+            return ended.idle
         in_order = ended is not None and (ended.complete or ended.status == TIME_IS_UP)
         if not in_order and before.ident and system.look(before.ident).canceled:
-            return f"somebody canceled the job before this one, {before.ident}"
+            return f"somebody canceled job {before.ident}, and with it those that were to follow"
         starts = [began.done for n in range(first, number) if (began := jobs.began(n)) is not None]
         if len(starts) >= MOST_IN_VAIN and starts[-MOST_IN_VAIN] == state.totals[Phase.DONE]:
             return f"in the last {MOST_IN_VAIN} jobs not a single task was done: give the jobs more time, or look why"

@@ -1,0 +1,99 @@
+"""Which nodes did a run have that is over: from when until when, why did they go, and what was done there?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from cantle.model.records import AnyRecord, Launch, NodeLost, NodesJoined, RunResumed, TaskEnded
+from cantle.model.resources import Node
+from cantle.report.wording import duration, printable, time_of_day
+
+
+class Stay(msgspec.Struct):
+    """One node. Times are seconds since the epoch; `left` is that of the last record if it stayed to the end.
+
+    `done` counts the tasks whose last attempt succeeded there; one on several nodes counts on each.
+    """
+
+    node: Node
+    joined: float
+    left: float = 0.0
+    why: str = ""
+    done: int = 0
+
+
+def stays(records: Iterable[AnyRecord]) -> list[Stay]:
+    """All nodes, in the order of their numbers."""
+    found: list[Stay] = []
+    where: dict[int, tuple[int, ...]] = {}
+    now = 0.0
+    for record in records:
+        if isinstance(record, NodesJoined):
+            found += [Stay(node, record.time) for node in record.nodes]
+        elif isinstance(record, NodeLost):
+            for stay in found[record.node : record.node + 1]:  # none where records are missing
+                _leaves(stay, record.time, record.reason)
+        elif isinstance(record, RunResumed):
+            for stay in found:
+                _leaves(stay, now, "")
+        elif isinstance(record, Launch):
+            where[record.task] = tuple(place.node for place in record.on)
+        elif isinstance(record, TaskEnded) and record.outcome == "done":
+            for index in where.get(record.task, ()):
+                if index < len(found):
+                    found[index].done += 1
+        now = record.time
+    for stay in found:
+        _leaves(stay, now, "")
+    return found
+
+
+def _leaves(stay: Stay, when: float, why: str) -> None:
+    if not stay.left:
+        stay.left, stay.why = when, why
+
+
+def bygone_table(found: list[Stay]) -> Iterator[str]:
+    """A line each."""
+    if not found:
+        yield "it never had a node"
+        return
+    rows = [("NAME", "KIND", "CORES", "DONE", "JOINED", "STAYED", "WHY IT WENT"), *map(_row, found)]
+    if not any(stay.node.kind for stay in found):
+        rows = [(row[0], *row[2:]) for row in rows]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        yield "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _row(stay: Stay) -> tuple[str, ...]:
+    return (
+        printable(stay.node.name),
+        stay.node.kind or "-",
+        f"{stay.node.cores:,}",
+        f"{stay.done:,}",
+        time_of_day(stay.joined),
+        duration(stay.left - stay.joined),
+        printable(stay.why) or "-",
+    )
+
+
+def bygone_objects(found: list[Stay]) -> Iterator[dict[str, object]]:
+    """All of them for programs; the keys are those of nodes that are there, as far as they mean something."""
+    for index, stay in enumerate(found):
+        yield {
+            "node": index,
+            "name": stay.node.name,
+            "machine": stay.node.machine,
+            "kind": stay.node.kind,
+            "state": "gone",
+            "why": stay.why,
+            "cores": stay.node.cores,
+            "gpus": stay.node.gpus,
+            "memory_mib": stay.node.memory_mib,
+            "done": stay.done,
+            "joined_at": stay.joined,
+            "left_at": stay.left,
+        }
