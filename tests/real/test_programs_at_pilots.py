@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -184,7 +185,8 @@ def test_what_a_pilot_has_left_that_was_killed_too_goes_when_another_is_opened_l
 def test_what_was_asked_of_a_provider_is_taken_back_before_what_a_dead_pilot_left_is_removed(stage: Stage) -> None:
     left = stage.state / "cantle" / "private" / "dead-1"
     (left / ".cantle" / "elastic").mkdir(parents=True)
-    undo = {"by": "command", "remove": f"touch --reference=/ {stage.folder}/removed --"}
+    remove = f"import sys; open('{stage.folder}/removed', 'w').write(sys.argv[1])"
+    undo = {"by": "command", "remove": shlex.join([sys.executable, "-c", remove])}
     record = {"number": 0, "token": "t", "kind": "k", "count": 1, "undo": undo, "host": "h", "pid": 1}
     path = left / ".cantle" / "elastic" / "0.json"
     path.write_text(json.dumps({**record, "instances": ["cloud-7"]}))
@@ -199,7 +201,7 @@ def test_what_was_asked_of_a_provider_is_taken_back_before_what_a_dead_pilot_lef
     told: list[str] = []
     assert private.sweep(told.append) == 1
     assert stage.privates() == [other], "what could not be taken back stays on record"
-    assert (stage.folder / "removed").exists()
+    assert (stage.folder / "removed").read_text() == "cloud-7"
     assert any("cloud-7 removed" in text for text in told)
     assert any("lost" in text for text in told)
 
