@@ -81,11 +81,26 @@ def test_what_a_call_raises_comes_back_as_it_was_with_the_traceback_of_its_node(
 class Stubborn(Exception):
     def __init__(self, left: int, right: int) -> None:
         super().__init__(f"{left} and {right}")
+        self.left = left
+
+
+def test_an_exception_whose_class_takes_other_arguments_is_made_again_from_its_parts(tmp_path: Path) -> None:
+    with CallRig(tmp_path) as r:
+        assert r.call(0, lambda: fail(Stubborn(1, 2))).outcome == "failed"
+        error = r.error(0)
+    assert type(error) is Stubborn
+    assert (str(error), error.left) == ("1 and 2", 1)
+    assert "in fail" in error.__notes__[0]
 
 
 def test_an_exception_that_cannot_be_made_again_is_told_in_words(tmp_path: Path) -> None:
+    def fails() -> None:
+        error = Stubborn(1, 2)
+        error.left = (each for each in "ab")  # type: ignore[assignment]
+        raise error
+
     with CallRig(tmp_path) as r:
-        assert r.call(0, lambda: fail(Stubborn(1, 2))).outcome == "failed"
+        assert r.call(0, fails).outcome == "failed"
         error = r.error(0)
     assert isinstance(error, RemoteError)
     assert "Stubborn: 1 and 2" in str(error)

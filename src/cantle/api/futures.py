@@ -20,7 +20,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from cantle.errors import RemoteError, WalltimeError
-from cantle.runner.calling.values import unpack, unpack_error
+from cantle.runner.calling.values import Buffer, unpack, unpack_error
 
 if TYPE_CHECKING:
     from cantle.api.seat import Seat
@@ -59,9 +59,10 @@ class Future(concurrent.futures.Future[T]):
         whose error is then its `__cause__`; WalltimeError, RemoteError when its worker died, CancelledError, TimeoutError,
         or PilotGoneError.
         """
+        deadline = None if timeout is None else monotonic() + timeout
         self._wait(timeout)
         if not self._settled:
-            self._settle(timeout)
+            self._settle(deadline)
         if self._exception is not None:
             try:
                 raise self._exception
@@ -70,10 +71,10 @@ class Future(concurrent.futures.Future[T]):
         return self._result  # type: ignore[return-value]
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What the call raised, None when it returned. Otherwise as `result`."""
+        """What the call raised, None when it returned. Does not fetch what stayed where it was made; otherwise as `result`."""
         self._wait(timeout)
-        if not self._settled and self._end is not None and self._end.phase != "done":
-            self._settle(timeout)
+        if not self._settled and not self._lies_elsewhere():
+            self._settle(None)
         return self._exception
 
     def cancel(self) -> bool:
@@ -234,22 +235,29 @@ class Future(concurrent.futures.Future[T]):
             if self._state != FINISHED:
                 raise TimeoutError
 
-    def _settle(self, timeout: float | None) -> None:
+    def _settle(self, deadline: float | None) -> None:
         end = self._end
         assert end is not None
         if end.phase != "done":
             self._exception = _error_of(self, end)
             self.needs = ()
         elif end.value is not None:
-            self._result = unpack(end.value)
-        elif not self._fetch(timeout):
+            self._take(end.value)
+        elif not self._fetch(deadline):
             return
         self._fetched = None
         self._settled = True
 
-    def _fetch(self, timeout: float | None) -> bool:
+    def _take(self, packed: Buffer) -> None:
+        try:
+            self._result = unpack(packed)
+        except Exception as error:  # noqa: BLE001 - whatever making it again raises is what is wrong with it
+            said = f"{type(error).__name__}: {error}"
+            self._exception = RemoteError(f"{self.name}: what it returned cannot be made again here: {said}")
+            self._exception.__cause__ = error
+
+    def _fetch(self, deadline: float | None) -> bool:
         """Have the result here. False when the pilot has gone, or somebody else has it, meanwhile. Raises TimeoutError."""
-        deadline = None if timeout is None else monotonic() + timeout
         for tries_left in reversed(range(_TRIES)):
             self.ask()
             self._seat.flush()
@@ -264,27 +272,35 @@ class Future(concurrent.futures.Future[T]):
                 self._exception = RemoteError(f"{self.name}: {fetched.problem}")
                 break
             try:
-                self._result = _read(fetched)
-                break
+                packed = _read(fetched)
             except OSError as error:  # its node went just now: the pilot learns of that, and has it made again
                 if not tries_left:
                     self._exception = RemoteError(f"{self.name}: its result cannot be read at {fetched.path}: {error}")
                 self._fetched, self._asked = None, False
+                continue
+            self._take(packed)
+            break
         return True
 
 
-def _read(fetched: Fetched) -> Any:
+def _read(fetched: Fetched) -> Buffer:
     if not fetched.path:
-        return unpack(bytearray(fetched.value))
+        return bytearray(fetched.value)
     from cantle.runner.calling.values import read_kept
 
-    return unpack(read_kept(fetched.path))
+    return read_kept(fetched.path)
 
 
 def _error_of(future: Future[Any], end: End) -> BaseException:
     why = f"{future.name}: {end.why or end.phase}"
     if end.value:
-        return unpack_error(end.value)
+        error = unpack_error(end.value)
+        if isinstance(error, Exception):
+            return error
+        # SystemExit or KeyboardInterrupt would end this program, which is not what its call meant.
+        told = RemoteError(f"{future.name}: it raised {type(error).__name__}: {error}")
+        told.__cause__ = error
+        return told
     if end.phase == "skipped":
         from cantle.api.blame import not_begun
 
@@ -325,7 +341,8 @@ def gather(futures: Iterable[Future[T]], *, return_exceptions: bool = False) -> 
     else:
         concurrent.futures.wait(set(wanted))
     for future in wanted:
-        future.ask()
+        if isinstance(future, Future):  # others of `concurrent.futures` may be among them
+            future.ask()
     results: list[Any] = []
     for future in wanted:
         try:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from cantle.api.views import Shown
 
 R = TypeVar("R")
+MOST_FUNCTION = 64 << 20
+"""A pickled function that is larger, in bytes, is not taken."""
 _LAST_WORDS_S = 10.0
 """So long a pilot that is told to end all may take for it."""
 
@@ -42,6 +44,11 @@ def current() -> Pilot:
     for pilot in reversed(_open):
         if not pilot.closed:
             return pilot
+    if "CANTLE_TASK" in os.environ:
+        raise RequestError(
+            "a call cannot hand in calls to the pilot that it runs on: let it return what is to be done, and hand that in from "
+            "the program; or let it begin a pilot of its own with `cantle.open`"
+        )
     raise RequestError("no pilot is open: hand in calls within `with cantle.open() as pilot:`")
 
 
@@ -91,6 +98,11 @@ class Pilot:
         known = task.known
         if known is None or known[0] is not seat:
             digest, body = pack_function(task.function)
+            if len(body) > MOST_FUNCTION:
+                raise RequestError(
+                    f"{task.step.name} is {len(body) / 1e6:,.0f} MB large, with the values that it refers to; at most "
+                    f"{MOST_FUNCTION / 1e6:,.0f} MB can go with a function: hand large values in as arguments"
+                )
             seat.define(digest, body)
             known = task.known = (seat, digest, seat.step(task.step))
         step = task.step.name
@@ -240,6 +252,8 @@ class Pilot:
             self._opened.close(seat.parted)
 
     def __enter__(self) -> Pilot:
+        if self._is_closed:
+            raise RequestError(f"the pilot {self.name} was left: open another one")
         self._tokens.append(_current.set(self))
         return self
 

@@ -74,12 +74,17 @@ class DescriptorChannel:
                 del self._backlog[:sent]
             return
         at = 0
+        rest: bytes | memoryview = data
         while at < len(data):
             try:
-                at += os.write(self.write_fd, data[at:] if at else data)
+                at += os.write(self.write_fd, rest)
             except BlockingIOError:
-                self._backlog += data[at:]
+                self._backlog += memoryview(data)[at:]
                 return
+            if at < len(
+                data
+            ):  # no copy of what is left for each piece that the peer takes: that would cost by the square
+                rest = memoryview(data)[at : at + _RECEIVE]
 
     def receive(self) -> bytes:
         """What has arrived, b"" at the end. Raises BlockingIOError when there is nothing yet."""

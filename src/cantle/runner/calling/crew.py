@@ -365,7 +365,7 @@ class Crew:
             poke,
             str(start.key[0] - first),
             call.function,
-            call.arguments,
+            call.file or call.arguments,
             wanted,
         )
         data = wire.encode(message)

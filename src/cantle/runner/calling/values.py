@@ -153,7 +153,7 @@ class _Placed(pickle.Unpickler):
         return self.given[pid]
 
 
-def unpack_call(data: bytes, given: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def unpack_call(data: Buffer, given: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Arguments and keyword arguments, with what is given in the places of what the call takes."""
     if not given:
         found: tuple[tuple[Any, ...], dict[str, Any]] = pickle.loads(data)
@@ -170,11 +170,12 @@ def unpack_call(data: bytes, given: Sequence[Any]) -> tuple[tuple[Any, ...], dic
 def pack_error(error: BaseException, traceback: str) -> bytes:
     """An exception with its traceback as text. What cannot be pickled, or not be made again, is told by a `RemoteError`."""
     try:
-        data = b"".join(pack((error, traceback)))
-        if len(data) > INLINE_BYTES:
-            raise ValueError(f"pickled it is {len(data):,} bytes long")
-        unpack(data)
+        data = _as_bytes(error, traceback)
     except Exception as problem:  # noqa: BLE001 (user's classes do what they like)
+        try:
+            return _as_bytes(_Parts(error), traceback)
+        except Exception:  # noqa: BLE001, S110
+            pass
         name = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
         text = f"{name}: {_said(error)}"[: INLINE_BYTES // 8]
         stands_for = RemoteError(
@@ -182,6 +183,31 @@ def pack_error(error: BaseException, traceback: str) -> bytes:
         )
         data = pickle.dumps((stands_for, traceback), 5)
     return data
+
+
+def _as_bytes(error: object, traceback: str) -> bytes:
+    data = b"".join(pack((error, traceback)))
+    if len(data) > INLINE_BYTES:
+        raise ValueError(f"pickled it is {len(data):,} bytes long")
+    unpack(data)
+    return data
+
+
+class _Parts:
+    """An exception whose class takes other arguments than those that it hands on: it is made again without being asked."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __reduce__(self) -> Any:
+        return _from_parts, (type(self._error), self._error.args, dict(self._error.__dict__))
+
+
+def _from_parts(kind: type[BaseException], args: tuple[Any, ...], rest: dict[str, Any]) -> BaseException:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(rest)
+    return error
 
 
 def unpack_error(data: Buffer) -> BaseException:

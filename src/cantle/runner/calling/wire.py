@@ -16,8 +16,8 @@ CALL = 0
 """(CALL, task, attempt, after, poke, shown, function, arguments, given).
 
 `after`: (task, attempt) of the call before it that must be done, or None. `poke`: the runner wants to hear at once when it is
-over, even if that is soon. `shown`: the number that the task knows itself by. `given`: for each task that it takes (number,
-bytes, a path, or None for what was made by this worker).
+over, even if that is soon. `shown`: the number that the task knows itself by. `arguments`: pickled, or the path of a file that
+holds them. `given`: for each task that it takes (number, bytes, a path, or None for what was made by this worker).
 """
 DEFINE = 1
 """(DEFINE, digest, body)."""

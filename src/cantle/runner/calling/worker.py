@@ -15,7 +15,10 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from types import CoroutineType
 from typing import Any
+
+from cantle.errors import RemoteError
 
 from . import values, wire
 
@@ -133,9 +136,21 @@ class Worker:
             self._attempt = attempt
             os.environ["CANTLE_ATTEMPT"] = str(attempt)
         try:
-            function = functions_of(self._functions, digest)
-            args, kwargs = values.unpack_call(arguments, [self._given(one) for one in given] if given else ())
+            made = "its function"
+            try:
+                function = functions_of(self._functions, digest)
+                made = "what it takes"
+                taken = [self._given(one) for one in given] if given else ()
+                made = "its arguments"
+                if type(arguments) is str:
+                    arguments = values.read_kept(arguments)
+                args, kwargs = values.unpack_call(arguments, taken)
+                del arguments, taken
+            except Exception as error:
+                raise _not_made(made, error) from error
             value = function(*args, **kwargs)
+            if type(value) is CoroutineType:
+                value = _awaited(value)
             packed = _packed(value)
             del args, kwargs, value
             size = len(packed[0]) if len(packed) == 1 else sum(map(len, packed))
@@ -235,6 +250,22 @@ def _packed(value: object) -> values.Packed:
     except Exception as error:  # noqa: BLE001 (user's classes do what they like)
         kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
         raise TypeError(f"it returned a {kind}, which cannot be pickled: {type(error).__name__}: {error}") from None
+
+
+def _not_made(what: str, error: Exception) -> RemoteError:
+    """What is told of a call that could not begin, since something cannot be made here that was pickled elsewhere."""
+    text = f"{what} cannot be made on {os.uname().nodename}: {type(error).__name__}: {error}"
+    if isinstance(error, ImportError | AttributeError):
+        text += (
+            "; modules are imported there, by the program's sys.path, and what a module defines only later is not there"
+        )
+    return RemoteError(text)
+
+
+def _awaited(coroutine: CoroutineType[Any, Any, Any]) -> Any:
+    import asyncio
+
+    return asyncio.run(coroutine)
 
 
 def _write(folder: str, name: str, packed: values.Packed) -> str:

@@ -40,7 +40,7 @@ class ProgramWork:
         attempt: int,  # noqa: ARG002 - every attempt is the same
         restart: bool,  # noqa: ARG002 - and calls cannot be restarted
         places: tuple[Place, ...],  # noqa: ARG002
-        nodes: tuple[Node, ...],  # noqa: ARG002
+        nodes: tuple[Node, ...],
     ) -> Command:
         """The call. Raises RequestError when its arguments cannot be read."""
         known = self.calls.get(task)
@@ -49,6 +49,8 @@ class ProgramWork:
         call, takes = known
         arguments = call.arguments
         if call.file:
+            if not nodes[0].apart:
+                return Command(packed=True, call=Call(call.function, b"", takes, call.wanted, call.file))
             try:
                 arguments = Path(call.file).read_bytes()
             except OSError as error:
