@@ -204,6 +204,28 @@ def test_a_share_leaves_the_rest_of_the_node_to_others() -> None:
     assert [story.state.room.free_cores[i].bit_count() for i in (0, 1)] in ([0, 2], [2, 0])
 
 
+def test_o17_partitions_of_cores_share_nodes_and_one_that_is_left_over_waits_and_says_for_what() -> None:
+    """O17: 3 nodes of 5 cores, seven partitions of 2 cores: six at once, two on each node, and the seventh after them."""
+    names = [f"p{i}" for i in range(7)]
+    story = Carved(
+        *(job(f"in-{name}", cores=2, partition=name) for name in names),
+        on=nodes(3, 5),
+        partitions=tuple(PartitionWish(name, 1, cores=2) for name in names),
+    )
+    story.settles()
+    active = [name for name in names if story.partition(name).standing == Standing.ACTIVE]
+    assert len(active) == 6
+    places = [story.places(f"in-{name}")[0] for name in active]
+    assert sorted(node for node, _ in places) == [0, 0, 1, 1, 2, 2]
+    assert len(set(places)) == 6, "no two have a core in common"
+    assert [story.state.room.free_cores[index].bit_count() for index in range(3)] == [1, 1, 1]
+    (last,) = set(names) - set(active)
+    assert any("PENDING" in line for line in explain(story.state, story.number_of[f"in-{last}"]))
+    story.end(f"in-{active[0]}")
+    story.settles()
+    assert story.places(f"in-{last}")
+
+
 def test_memory_and_named_things_go_with_whole_nodes_and_in_proportion_with_shares() -> None:
     story = Carved(job("t"), on=nodes(2, 4, memory_mib=4000, named=(("licence", 2),)))
     story.ask(PartitionWish("whole", 1))

@@ -148,6 +148,7 @@ def test_a_command_finds_what_was_staged_and_leaves_what_is_asked_for(tmp_path):
 
 
 def test_a_task_that_does_not_leave_what_it_was_to_has_failed(tmp_path):
+    """O36: it is looked for where it was written, so no other machine's view of the files can be behind."""
     event = ended(tmp_path, Command(argv=("/bin/true",), cwd="work", stage=Stage((), ("result",))))
     assert event.outcome == "failed"
     assert "it was to leave result (`stage: out`)" in event.detail

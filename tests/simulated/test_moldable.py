@@ -84,6 +84,16 @@ def test_a_lone_task_gets_all_the_nodes_it_can_use() -> None:
     assert told.widths == [4] and told.state.now == 26
 
 
+def test_o18_of_the_widths_that_a_task_lists_that_is_chosen_with_which_all_is_over_soonest() -> None:
+    """O18: alone it goes as wide as it can; beside three others, which take as long as it does on one core, it stays narrow."""
+    steps = [Step("wide", Needs(), widths=(1, 2, 4), times_s=(8.0, 5.0, 3.0)), Step("other", Needs())]
+    alone = Told(steps, [Task("w", 0, (), 8.0)], nodes(4))
+    assert alone.widths == [4] and alone.state.now == 3
+    others = [Task(f"o{i}", 1, (), 8.0) for i in range(3)]
+    beside = Told(steps, [Task("w", 0, (), 8.0), *others], nodes(4))
+    assert beside.widths == [1, 1, 1, 1] and beside.state.now == 8
+
+
 def test_many_tasks_run_narrow() -> None:
     told = Told([moldable("a", 80, 44, 26)], [Task(f"a{i}", 0, (), 80.0) for i in range(8)], nodes(4))
     assert told.widths == [1] * 8 and told.state.now == 160
