@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
 import pytest
+from runner_rig import shell
 
 from cantle.allocations.fleet.apart import OwnDirectory
+from cantle.allocations.groups import parse_groups
 from cantle.allocations.local import LocalAllocation
 from cantle.core.packing import find_places
 from cantle.core.room import Room
@@ -20,6 +23,7 @@ from cantle.runner.messages import Start
 from cantle.runner.spawn import Output
 from cantle.runner.staging import fetch, put
 from cantle.runtime.inbox import SelectInbox
+from cantle.testing import Rig
 
 PRINTED = Output()
 
@@ -145,6 +149,112 @@ def test_a_command_finds_what_was_staged_and_leaves_what_is_asked_for(tmp_path):
     for node in (Node("n", 1), Node("n", 1, apart=True)):
         assert ended(tmp_path, command, node).outcome == "done"
         assert (tmp_path / "run" / "work" / "copy").read_text() == "input"
+
+
+class Slow:
+    """A file to be staged that a reader gets no byte of before `arrives`, and a run of two nodes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        os.mkfifo(folder / "slow")
+        stage = Stage(((str(folder / "slow"), "work/"),))
+        self.command = Command(argv=("/bin/sh", "-c", "cat slow >> ../told"), cwd="work", stage=stage)
+        self.fd = -1
+
+    def rig(self) -> Rig:
+        def nodes() -> LocalAllocation:
+            return LocalAllocation(groups=parse_groups("2x1"))
+
+        return Rig(ProcessEngine, nodes, self.folder / "run")
+
+    def is_being_read(self) -> bool:
+        """Whether somebody waits for its bytes."""
+        try:
+            self.fd = os.open(self.folder / "slow", os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            return False
+        return True
+
+    def arrives(self) -> None:
+        os.write(self.fd, b"late ")
+        os.close(self.fd)
+
+    @property
+    def told(self) -> str:
+        return (self.folder / "run" / "told").read_text()
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> Slow:
+    return Slow(tmp_path)
+
+
+def test_while_a_file_is_read_that_comes_slowly_others_begin_and_end(slow: Slow) -> None:
+    with slow.rig() as r:
+        r.launch(0, slow.command, cores="0")
+        for task in range(1, 5):
+            r.launch(task, shell("true"), node=1, cores="0")
+            assert r.ended(task).outcome == "done"
+        r.wait_for(slow.is_being_read, "nobody reads it")
+        assert r.ends(0) == []
+        slow.arrives()
+        assert r.ended(0).outcome == "done"
+    assert slow.told == "late "
+
+
+@pytest.mark.parametrize("if_done", [0, 1])
+def test_who_follows_an_attempt_does_not_overtake_it_while_its_files_are_read(slow: Slow, if_done: int) -> None:
+    with slow.rig() as r:
+        r.launch(0, slow.command, cores="0")
+        r.launch(1, shell("echo second >> told"), cores="0", behind=0, if_done=if_done)
+        r.launch(2, shell("echo third >> told"), cores="0", behind=1, if_done=if_done)
+        r.wait_for(slow.is_being_read, "nobody reads it")
+        r.turn(0.1)
+        assert not (slow.folder / "run" / "told").exists()
+        slow.arrives()
+        assert [r.ended(task).outcome for task in range(3)] == ["done"] * 3
+    assert slow.told == "late second\nthird\n"
+
+
+def test_an_attempt_is_ended_while_its_files_are_read_and_who_would_have_followed_comes_back(slow: Slow) -> None:
+    with slow.rig() as r:
+        r.launch(0, slow.command, cores="0")
+        r.launch(1, shell("echo second >> told"), cores="0", behind=0, if_done=1)
+        r.launch(2, shell("echo third >> told"), cores="0", behind=0)
+        r.wait_for(slow.is_being_read, "nobody reads it")
+        r.stop(0, why="not wanted")
+        assert (r.ended(0).outcome, r.ended(0).detail) == ("canceled", "not wanted")
+        slow.arrives()
+        assert [r.ended(task).outcome for task in (1, 2)] == ["interrupted", "done"]
+        assert len(r.ends(0)) == 1
+    assert slow.told == "third\n"
+
+
+def test_nothing_begins_on_a_node_that_went_while_files_were_read_nor_when_the_run_is_closed(slow: Slow) -> None:
+    with slow.rig() as r:
+        r.launch(0, slow.command, cores="0")
+        r.wait_for(slow.is_being_read, "nobody reads it")
+        r.engine.remove_node(0)
+        slow.arrives()
+        r.launch(1, slow.command, node=1, cores="0")
+        r.wait_for(slow.is_being_read, "nobody reads it")
+        begun = time.monotonic()
+    assert time.monotonic() - begun < 4, "it waits for what nobody wants any more"
+    slow.arrives()
+    assert r.ends(0) == r.ends(1) == []
+    assert not (slow.folder / "run" / "told").exists()
+
+
+def test_whatever_keeps_a_file_from_being_read_is_its_attempts_fault_alone(slow: Slow, monkeypatch) -> None:
+    def broken(*_: object) -> None:
+        raise KeyError
+
+    with slow.rig() as r:
+        monkeypatch.setattr(staging, "staged", broken)
+        r.launch(0, slow.command, cores="0")
+        assert r.ended(0).detail == "what it stages in: KeyError"
+        r.launch(1, shell("true"), cores="0")
+        assert r.ended(1).outcome == "done"
 
 
 def test_a_task_that_does_not_leave_what_it_was_to_has_failed(tmp_path):

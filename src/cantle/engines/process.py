@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from cantle.engines.calls import Calls, Transport
     from cantle.engines.gangs import Gangs
     from cantle.engines.hosted.base import Hosted, Papers, Station
+    from cantle.engines.porter import Porter
     from cantle.model.streams import Streams
 
 _CLOSING_S = 5.0
@@ -119,6 +120,7 @@ class ProcessEngine:
         self._where: dict[Key, int] = {}
         self._homes: dict[Key, str] = {}
         """Of attempts that bring files back, to which run's directory."""
+        self._porter: Porter | None = None
         self._agents: Agents | None = None
         self._gangs: Gangs | None = None
         self._calls: Calls | None = None
@@ -321,31 +323,26 @@ class ProcessEngine:
         if link is None:
             self._not_there(key, place.node)
             return
-        if command.base and command.base not in link.bases:
-            self._introduce(link, place.node, command.base)
         after = (launch.behind, launch.if_done) if launch.if_done and launch.behind is not None else None
-        staged = None
-        if command.stage is not None:
-            try:
-                staged = self._staged(key, command, link.node)
-            except (OSError, ValueError) as error:
-                self._unstartable(key, f"what it stages in: {error}")
-                return
-        start = Start(key, command, place.cores, place.gpus, walltime_s, memory_mib, after, staged)
+        start = Start(key, command, place.cores, place.gpus, walltime_s, memory_mib, after)
+        if command.stage is not None or (
+            self._porter is not None and launch.behind is not None and self._porter.carries_for(launch.behind)
+        ):
+            self._send_with_files(place.node, start)
+            return
         try:
-            link.outgoing.append(encode(start))
+            self.post(place.node, start)
         except UnicodeEncodeError as error:
             self._unstartable(key, _no_text(error))
-            return
-        link.running.add(key)
-        link.unsent.append(key)
-        self._where[key] = place.node
 
     def stop(self, stop: Stop) -> None:
         """End the attempt (TERM, grace, KILL; `at_once`: KILL); its `TaskEnded` bears the stop's outcome."""
         key = (stop.task, stop.attempt)
         grace_s = 0.0 if stop.at_once else -1.0
         if self._calls is not None and self._calls.stop(key, stop.outcome, stop.why):
+            return
+        if self._porter is not None and self._porter.drop(key):
+            self._inbox.put(TaskEnded(self._inbox.now(), *key, stop.outcome, detail=stop.why))
             return
         if self._gangs is None or not self._gangs.stop(key, stop.outcome, stop.why, grace_s):
             self._end(key, stop.outcome, stop.why, grace_s)
@@ -370,6 +367,9 @@ class ProcessEngine:
 
     def close(self) -> None:
         """End everything on all nodes, wait for it within a bound, put what ended into the inbox, let the runners go."""
+        if self._porter is not None:
+            self._porter.close()
+            self._porter = None
         for link in self._links.values():  # what was never settled must not begin: its launch may not be written down
             if link.unsent:
                 for key in link.unsent:
@@ -496,6 +496,8 @@ class ProcessEngine:
             del self._where[key]
         self._inbox.unwatch(link.channel.fileno())
         link.channel.close()
+        if self._porter is not None:
+            self._porter.node_gone(index)
         if self._agents is not None:
             self._agents.node_gone(index)
         if self._calls is not None:
@@ -554,18 +556,37 @@ class ProcessEngine:
         if index is not None:
             self._links[index].outgoing.append(encode(End(key, outcome, why, grace_s)))
 
-    def _staged(self, key: Key, command: Command, node: Node) -> Staged:
-        """What goes with the command to this node, and comes back. Raises OSError or ValueError."""
+    def _send_with_files(self, index: int, start: Start) -> None:
+        """Let the start go to the node's runner when what it stages in has been read, and whom it follows has gone there."""
         from cantle.engines.staging import paths_alone, staged
 
+        command, node = start.command, self._links[index].node
         base = self._bases.get(command.base)
         directory = base.directory if base is not None else self._directory
-        assert command.stage is not None
-        found = staged(command.stage, directory, node.apart)
-        self._homes[key] = directory
-        if command.stage.local:
-            self.local_files[key[0]] = paths_alone(command, directory, node.apart)
-        return found
+        stage = command.stage
+
+        def read() -> Staged | None:
+            return None if stage is None else staged(stage, directory, node.apart)
+
+        def send(found: Staged | None, why_not: str) -> None:
+            if why_not:
+                self._unstartable(start.key, f"what it stages in: {why_not}")
+                return
+            try:
+                self.post(index, replace(start, stage=found))
+            except UnicodeEncodeError as error:
+                self._unstartable(start.key, _no_text(error))
+                return
+            if stage is not None:
+                self._homes[start.key] = directory
+                if stage.local:
+                    self.local_files[start.key[0]] = paths_alone(command, directory, node.apart)
+
+        if self._porter is None:
+            from cantle.engines.porter import Porter
+
+            self._porter = Porter(self._inbox)
+        self._porter.fetch(start.key, index, read, send)
 
     def _taken_in(self, ended: Ended) -> Ended:
         """The end of an attempt, once the files that came with it are where they belong."""
