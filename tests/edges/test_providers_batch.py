@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -158,3 +159,17 @@ def test_the_end_of_a_run_tells_which_jobs_could_not_be_canceled(
     path.rename(slurm / "bin" / "scancel")
     provider.close()
     assert Slurm().look(heard.instances[0]).stage is Stage.OVER
+
+
+def test_a_job_whose_node_does_not_see_the_directory_is_told_with_that_guess(tmp_path: Path, slurm: Path) -> None:
+    provider, heard = BatchProvider(CPU, Slurm()), Heard()
+    provider.add(asked(tmp_path, 1), heard)
+    [job] = heard.instances
+    stop = time.monotonic() + 20
+    while Slurm().look(job).stage is not Stage.OVER:
+        assert time.monotonic() < stop
+        time.sleep(0.05)
+    output = tmp_path / "elastic" / "cantle-cpu-0-abcd.out"
+    output.unlink()  # as where the node wrote to a directory of its own
+    tended(provider, lambda: bool(heard.ended))
+    assert heard.ended[0][2].endswith(f"it said nothing, and there is no {output}: its nodes must see this directory")

@@ -72,8 +72,11 @@ def _cancel_jobs(left: Left) -> str:
     if system is None:
         raise MachineError(f"there is no batch system {left.undo.get('system')!r}")
     there = system()
+    for ident in left.instances:
+        there.cancel(ident)
     named = there.named(left.token) if isinstance(there, FindsByName) else left.instances
     idents = list(dict.fromkeys([*left.instances, *named]))
-    for ident in idents:
-        there.cancel(ident)
+    for ident in named:
+        if ident not in left.instances:
+            there.cancel(ident)
     return f"{'jobs' if len(idents) > 1 else 'job'} {', '.join(idents)} canceled" if named else ""

@@ -71,6 +71,13 @@ class Flux:
         if answer.code and "inactive" not in answer.err.lower():
             raise MachineError(f"Flux's job {ident} cannot be canceled: {answer.words}")
 
+    def named(self, name: str) -> list[str]:
+        """The user's jobs of this name that are not over. Raises MachineError."""
+        answer = call(["flux", "jobs", "--no-header", "--count=0", f"--name={name}", "--format={id}"])
+        if answer.code:
+            raise MachineError(f"Flux does not tell which jobs are called {name}: {answer.words}")
+        return answer.out.split()
+
     def offer(self, queue: str) -> Offer | None:  # noqa: ARG002 - nodes of a queue are told by its properties, in each site's way
         """Nothing is known of the nodes of a queue."""
         return None

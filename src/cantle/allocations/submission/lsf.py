@@ -12,6 +12,8 @@ from .wanted import JobWanted, Offer, Stage, Standing
 _PENDING = {"PEND", "PSUSP", "WAIT", "PROV"}
 _OVER = {"DONE", "EXIT"}
 _ENDED_BY_SOMEBODY = ("TERM_OWNER", "TERM_ADMIN", "TERM_FORCE_OWNER", "TERM_FORCE_ADMIN")
+_NONE = ("is not found", "No unfinished job found")
+"""What bjobs says where there is nothing to tell; its exit status is one or the other, as the site has it."""
 
 
 class Lsf:
@@ -74,6 +76,15 @@ class Lsf:
         said = (answer.err + answer.out).lower()
         if answer.code and "already finished" not in said and "no matching job" not in said:
             raise MachineError(f"LSF's job {ident} cannot be canceled: {answer.words}")
+
+    def named(self, name: str) -> list[str]:
+        """The user's jobs of this name that are not over. Raises MachineError."""
+        answer = call(["bjobs", "-noheader", "-o", "jobid", "-J", name])
+        if any(said in answer.out + answer.err for said in _NONE):
+            return []
+        if answer.code:
+            raise MachineError(f"LSF does not tell which jobs are called {name}: {answer.words}")
+        return list(dict.fromkeys(answer.out.split()))
 
     def offer(self, queue: str) -> Offer | None:  # noqa: ARG002 - which hosts serve a queue is a matter of each site
         """Nothing is known of the nodes of a queue."""

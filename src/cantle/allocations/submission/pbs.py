@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import PurePath
+from pwd import getpwuid
 from time import mktime, strptime
 
 from cantle.errors import MachineError, RequestError
@@ -33,7 +36,7 @@ _FORGOTTEN = "unknown job id"
 
 
 class Pbs:
-    """`qsub`, `qstat`, `qdel`."""
+    """`qsub`, `qstat`, `qselect`, `qdel`."""
 
     name = "pbs"
     submits_by = "qsub"
@@ -80,8 +83,7 @@ class Pbs:
             if _FORGOTTEN in answer.err.lower():
                 return Standing(Stage.OVER)
             return Standing(Stage.UNKNOWN, reason=answer.words)
-        # Long values go on in the next line, behind a tab.
-        found: dict[str, str] = dict(re.findall(r"^\s+([\w.]+) = (.*)$", answer.out.replace("\n\t", ""), re.MULTILINE))
+        found = _attributes(answer.out)
         letter = found.get("job_state", "")
         word: str = _WORDS.get(letter, letter)
         if letter in _PENDING:
@@ -98,9 +100,31 @@ class Pbs:
         if answer.code and not any(said in answer.err.lower() for said in (_FORGOTTEN, "has finished")):
             raise MachineError(f"the job {ident} of PBS cannot be canceled: {answer.words}")
 
+    def named(self, name: str) -> list[str]:
+        """The user's jobs of this name that are not over. Raises MachineError.
+
+        Of a name that PBS has only in part, as it is too long, those are meant whose output goes into a file of that name.
+        """
+        answer = call(["qselect", "-u", getpwuid(os.getuid()).pw_name, "-N", _name(name)])
+        if answer.code:
+            raise MachineError(f"PBS does not tell which jobs are called {name}: {answer.words}")
+        found = answer.out.split()
+        return found if _name(name) == name else [ident for ident in found if self._writes_to(ident, name)]
+
+    def _writes_to(self, ident: str, name: str) -> bool:
+        answer = call(["qstat", "-f", ident])
+        if answer.code and not any(said in answer.err.lower() for said in (_FORGOTTEN, "has finished")):
+            raise MachineError(f"PBS does not tell where its job {ident} writes to: {answer.words}")
+        return PurePath(_attributes(answer.out).get("Output_Path", "")).stem == name
+
     def offer(self, queue: str) -> Offer | None:  # noqa: ARG002 - which nodes serve a queue is a matter of each site
         """Nothing is known of the nodes of a queue."""
         return None
+
+
+def _attributes(told: str) -> dict[str, str]:
+    """What `qstat -f` tells of a job. Long values go on in the next line, behind a tab."""
+    return dict(re.findall(r"^\s+([\w.]+) = (.*)$", told.replace("\n\t", ""), re.MULTILINE))
 
 
 def _name(text: str) -> str:
