@@ -15,7 +15,7 @@ from cantle.allocations.hosts import source
 from cantle.cli import job_request, orchestrating
 from cantle.cli.main import command_named
 from cantle.core import lifetimes, trouble
-from cantle.core.state import LOSSES_UNTIL_BLAMED
+from cantle.core.fates import LOSSES_UNTIL_BLAMED
 from cantle.engines.launchers import choosing
 from cantle.readers import hosts
 from cantle.readers.base import ReadOptions

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from builders import Story, job, node, nodes, study_records
+from cantle.core.fates import LOSSES_UNTIL_BLAMED
 from cantle.core.phases import Phase
-from cantle.core.state import LOSSES_UNTIL_BLAMED, State
+from cantle.core.state import State
 from cantle.errors import CantleBug
 from cantle.model.records import (
     Launch,

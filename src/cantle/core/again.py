@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from cantle.core.fates import give_up, move, recount
 from cantle.core.phases import UNSTARTED, Cause, Phase
 
 if TYPE_CHECKING:
@@ -48,11 +49,11 @@ def run_again(state: State, keeping: Keeping, tasks: Iterable[int], why: str) ->
         return
     concerned: dict[int, None] = {}
     for task in sorted(again):
-        state._move(task, Cause.REDO)
+        move(state, task, Cause.REDO)
         concerned[task] = None
         concerned.update(dict.fromkeys(state.children[task] or ()))
     numbers = sorted(concerned)
-    state._recount([task for task in numbers if task not in state.running or state.awaits_its_turn(task)])
+    recount(state, [task for task in numbers if task not in state.running or state.awaits_its_turn(task)])
     for task in sorted(again):
         _bound(state, keeping, task, again[task])
     for task in numbers:
@@ -74,6 +75,6 @@ def _bound(state: State, keeping: Keeping, task: int, why: str) -> None:
     keeping.again[task] = (times, why)
     failing = state.study_of(task).failing
     if times > MOST_AGAIN:
-        state._end(task, Cause.REFUSE, f"its result was gone {times} times, the last time since {why}")
+        give_up(state, task, Cause.REFUSE, f"its result was gone {times} times, the last time since {why}")
     elif failing and not state.stopping:
-        state._end(task, Cause.SKIP, failing)
+        give_up(state, task, Cause.SKIP, failing)

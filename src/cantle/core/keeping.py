@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from cantle.core.again import run_again, waits_for
+from cantle.core.fates import recount
 from cantle.core.phases import FINAL, UNSTARTED, Phase
 from cantle.model import records as r
 from cantle.model.resources import indexes
@@ -303,7 +304,7 @@ class Keeping:
         if state.phases[task] == Phase.READY and not all(
             state.phases[parent] == Phase.DONE and self.is_there(parent) for parent in parents
         ):
-            state._recount([task])
+            recount(state, [task])
 
     # What these are made of
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
+from cantle.core.fates import enqueue, give_up, move, revive
 from cantle.core.phases import ACTIVE, FINAL, UNSTARTED, UNSUCCESSFUL, Cause, Phase
 from cantle.core.queues import ReadyQueue
 from cantle.core.studies import add_steps, home_of
@@ -82,8 +83,8 @@ def _study_changed(state: State, record: r.StudyChanged) -> None:
             stack.extend(state.children[task] or ())
     for task in again:
         if state.phases[task] == Phase.DONE:
-            state._move(task, Cause.REDO)
-    state._revive([task for task in again if state.phases[task] not in ACTIVE])
+            move(state, task, Cause.REDO)
+    revive(state, [task for task in again if state.phases[task] not in ACTIVE])
     state.feasibility_version += 1
     state.version += 1
 
@@ -96,7 +97,7 @@ def _revived(state: State, record: r.Revived) -> None:
         if task not in again and state.phases[task] in UNSUCCESSFUL:
             again[task] = None
             stack.extend(t for t in state.children[task] or () if state.phases[t] == Phase.SKIPPED)
-    state._revive(list(again))
+    revive(state, list(again))
     state.feasibility_version += 1
     state.version += 1
 
@@ -118,7 +119,7 @@ def _describe_anew(state: State, number: int, row: Task) -> None:
         queue = state.queues[state.shape_of_step[before.step]]
         queue.remove(number)
         if phase == Phase.READY:
-            state._queue(number)
+            enqueue(state, number)
 
 
 def _limits_changed(state: State, record: r.LimitsChanged) -> None:
@@ -133,7 +134,7 @@ def _cancel_asked(state: State, record: r.CancelAsked) -> None:
     for task in concerned:
         phase = state.phases[task]
         if phase in UNSTARTED:
-            state._end(task, Cause.CANCEL, f"canceled{f' by {record.by}' if record.by else ''}")
+            give_up(state, task, Cause.CANCEL, f"canceled{f' by {record.by}' if record.by else ''}")
         elif phase in ACTIVE and state.being_stopped.get(task) != "canceled":
             state.to_stop[task] = "canceled"
     state.version += 1

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
+from cantle.core.fates import recount
 from cantle.core.observed import Observed
 from cantle.core.phases import Phase
 from cantle.core.queues import ReadyQueue, Shape
@@ -61,8 +63,7 @@ class StudyState:
         return not self.grows and self.tasks.known >= self.added.tasks
 
 
-def study_added(state: State, record: r.StudyAdded) -> None:
-    """The rule of `StudyAdded`."""
+def _study_added(state: State, record: r.StudyAdded) -> None:
     study = len(state.studies)
     state.studies.append(StudyState(record))
     state.promised += record.tasks
@@ -104,8 +105,8 @@ def home_of(state: State, shape: Shape) -> str:
     return ELEMENTS_OF.format(shape.study) if state.is_sliced(shape) else shape.partition
 
 
-def tasks_added(state: State, record: r.TasksAdded) -> None:
-    """The rule of `TasksAdded`. Raises CantleBug when they are not numbered on from those that are known."""
+def _tasks_added(state: State, record: r.TasksAdded) -> None:
+    """Raises CantleBug when they are not numbered on from those that are known."""
     first = record.first
     if first != len(state.tasks):
         raise CantleBug(f"tasks were added from number {first}, but {len(state.tasks)} are known")
@@ -137,6 +138,12 @@ def tasks_added(state: State, record: r.TasksAdded) -> None:
                 if found is None:
                     found = children[parent] = []
                 found.append(number)
-    state._recount(range(first, first + n))
+    recount(state, range(first, first + n))
     state.feasibility_version += 1
     state.version += 1
+
+
+RULES: dict[type, Callable[[State, Any], None]] = {
+    r.StudyAdded: _study_added,
+    r.TasksAdded: _tasks_added,
+}
