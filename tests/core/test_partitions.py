@@ -403,7 +403,7 @@ def test_a_partition_without_any_node_left_has_failed() -> None:
         (Needs(cores=3), PAIR, "each node of its partition pair has 2 of 3 cores"),
         (Needs(nodes=3), PAIR, "its partition pair has 2 nodes"),
         (Needs(cores=2), PartitionWish("pair", 2, cores=1), "each node of its partition pair has 1 of 2 cores"),
-        (Needs(whole_nodes=True), PartitionWish("pair", 2, cores=1), "has only 1 core of each node"),
+        (Needs(whole_nodes=True), PartitionWish("pair", 2, cores=1), "has only 1 of its 2 cores there"),
         (Needs(), PartitionWish("pair", 9), "wants 9 nodes"),
     ],
 )

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
 from carved_plots import CarvedWitness, carved_plots, resume_carved, tell_carved
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plots import Plot
 
-from builders import snapshot
+from builders import job, node, snapshot
 from cantle.core.phases import FINAL, UNSUCCESSFUL
 from cantle.core.state import State
 from cantle.model.records import Launch, TasksAdded
+from cantle.model.study import PartitionWish
+from cantle.runtime.simulated import Fate
 
 
 @given(carved_plots())
@@ -23,6 +26,21 @@ def test_every_run_with_partitions_and_slices_ends_and_keeps_all_rules_at_each_r
     assert state.stopping or state.room.untouched == state.room.alive, "no slot leaked"
     for task, phase in enumerate(state.phases):
         assert (phase in UNSUCCESSFUL) == bool(state.cause_of.get(task)), "all that ended badly says why"
+
+
+@pytest.mark.parametrize(
+    ("nodes_of_two_cores", "phase", "why"), [(0, "FAILED", "has only 2 of its 4 cores there"), (1, "DONE", "")]
+)
+def test_a_task_that_wants_a_node_for_itself_runs_on_no_part_of_one_also_while_others_are_awaited(
+    nodes_of_two_cores: int, phase: str, why: str
+) -> None:
+    wish = PartitionWish("p0", 1, cores=2)
+    jobs = [job("alone", whole_nodes=True, partition="p0"), job("beside", cores=2)]
+    late = [(1.0, [node("n1", 4)])]
+    there = [(0.0, [node("n0", 2 if nodes_of_two_cores else 4)])]
+    state = tell_carved(Plot(jobs, [*late, *there], [Fate(2.0)], partitions=(wish,)))
+    assert [phase.name for phase in state.phases] == [phase, "DONE"]
+    assert why in state.cause_of.get(0, "")
 
 
 @given(carved_plots())

@@ -148,11 +148,11 @@ def why_never_in_partition(state: State, shape: Shape) -> str:
             return f"its partition {name} {why}"
     if needs.nodes > width:
         return f"needs {needs}; its partition {name} has {count(width, 'node')}"
-    if wish.cores and needs.whole_nodes:
-        return f"needs {needs}; its partition {name} has only {count(wish.cores, 'core')} of each node"
     lacks, enough = "", 0
     for node in _could_be_in_it(state, wish, living):
         lack = shortage(_share(wish, node), needs)
+        if needs.whole_nodes and 0 < wish.cores < node.cores:
+            lack = lack or f"has only {wish.cores} of its {count(node.cores, 'core')} there"
         enough += not lack
         lacks = lack or lacks
         if enough == needs.nodes:

@@ -183,6 +183,8 @@ def _fault_in_place(place: Place, needs: Needs, room: Room) -> str:
     if needs.whole_nodes:
         if not room.untouched >> place.node & 1:
             return f"{where}, which other tasks share"
+        if room.shared >> place.node & 1:
+            return f"{where}, of which its partition has a part only"
         wanted = (node.cores, node.gpus)
     else:
         wanted = (needs.cores, needs.gpus)

@@ -47,6 +47,8 @@ class Room:
         self.of_kind: dict[str, int] = {}
         self.apart = 0
         """Nodes that take nothing but what is staged."""
+        self.shared = 0
+        """Nodes of which others own the rest: none that wants a node for itself runs there."""
         self.withheld: dict[int, tuple[int, int]] = {}
         """Of nodes on which nothing may begin: the cores and GPUs that would be free."""
 
@@ -92,6 +94,7 @@ class Room:
         self.untouched &= ~bit
         self.of_kind[self.nodes[index].kind] &= ~bit
         self.apart &= ~bit
+        self.shared &= ~bit
 
     def take(self, place: Place, needs: Needs) -> None:
         """The place is owned from now on. CantleBug if any of it already was; then nothing has changed."""
@@ -194,11 +197,13 @@ class Room:
                 node, cores=cores.bit_count(), gpus=gpus.bit_count(), memory_mib=slots.memory_mib, named=slots.named
             )
             self._enter(index, cores, gpus, slots.memory_mib, dict(slots.named))
+            self._note_share(index, node)
             return
         self._shift(slots, leave=False)
         has = self.capacity[index]
         self.capacity[index] = (has[0] | cores, has[1] | gpus)
         self._retell(index, 1, slots)
+        self._note_share(index, node)
 
     def shrink(self, slots: Slots) -> None:
         """These slots, free ones, belong to this room no more; a node of which nothing is left is not in it any more."""
@@ -207,8 +212,13 @@ class Room:
         has = self.capacity[index]
         self.capacity[index] = (has[0] & ~list_to_mask(slots.cores), has[1] & ~list_to_mask(slots.gpus))
         self._retell(index, -1, slots)
+        self.shared |= 1 << index
         if self.capacity[index] == (0, 0):
             self.lose(index)
+
+    def _note_share(self, index: int, node: Node) -> None:
+        whole = self.nodes[index].cores == node.cores
+        self.shared = self.shared & ~(1 << index) if whole else self.shared | 1 << index
 
     def _retell(self, index: int, sign: int, slots: Slots) -> None:
         """Say anew what there is of a node whose capacity has changed."""
@@ -360,7 +370,7 @@ class Room:
         """The same without what is counted."""
         found = _at_least(self.by_cores, needs.cores)
         if needs.whole_nodes:
-            found &= self.untouched
+            found &= self.untouched & ~self.shared
         if found and needs.gpus:
             found &= _at_least(self.by_gpus, needs.gpus)
         if found and needs.kind:
@@ -408,7 +418,7 @@ class Room:
         for nodes in self._by_build.values():
             if shortage(self.nodes[nodes.bit_length() - 1], needs) == "":
                 found |= nodes
-        return found & self.alive
+        return found & self.alive & (~self.shared if needs.whole_nodes else -1)
 
 
 def _build(node: Node) -> Build:
