@@ -163,3 +163,12 @@ def test_where_one_was_over_in_no_time_and_others_go_on_and_on_nodes_are_asked_f
     found = elastic(jobs, [quickly], lambda name: 0.1 if name == "first" else 100.0, scaling=by(policy))
     assert found.peak == 4 and found.there_at(10.0) == 4
     assert found.done == 9
+
+
+def test_it_is_looked_again_when_one_that_runs_should_be_over_although_nothing_happens() -> None:
+    jobs = [job("first"), *(job(f"t{i}", "first") for i in range(8))]
+    slowly = replace(CPU, most=4, starts_in_s=60.0)
+    found = elastic(jobs, [slowly], lambda name: 5.0 if name == "first" else 500.0, scaling=by("demand"))
+    first, second = asked(found)[:2]
+    assert first == (0.0, 1)
+    assert 71.0 < second[0] < 90.0, "long before the first task of the wave ends, by which time something happens"

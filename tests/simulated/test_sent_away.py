@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
-from tests.builders import job
+from tests.builders import Story, job
 from tests.simulated.growing_rig import QUICK, elastic
 
 from cantle.core.scaling.settings import Scaling
 from cantle.model.kinds import Kind
-from cantle.model.records import Launch, MoveResults, NodeDrainAsked, NodeResumeAsked, ReleaseNode, RequestNodes
+from cantle.model.records import (
+    KindsDeclared,
+    Launch,
+    MoveResults,
+    NodeDrainAsked,
+    NodeLost,
+    NodeResumeAsked,
+    NodesJoined,
+    ReleaseNode,
+    RequestNodes,
+)
 from cantle.model.resources import Node
 
 CPU = Kind("cpu", 1, most=2, starts_in_s=1.0)
@@ -72,3 +82,24 @@ def test_one_of_no_kind_is_drained_and_stays() -> None:
     assert not [record for record in found.all_of(ReleaseNode) if record.node == 0]
     assert [launch.time for launch in found.all_of(Launch) if launch.on[0].node == 0] == [0.0]
     assert found.done == 4
+
+
+def test_the_only_node_is_used_again_when_what_is_ready_could_run_nowhere_else() -> None:
+    jobs = [job("made", estimate_s=2.0), job("taken", "made", estimate_s=1.0)]
+    only = replace(CPU, most=1)
+    found = elastic(jobs, [only], 2.0, scaling=replace(SLOW, policies=("demand",)), events=[goes(1.5)], kept=1000)
+    assert found.done == 2 and found.adds == {"cpu": 1}
+
+
+def test_a_later_node_of_the_same_name_is_used_after_a_removal_and_not_after_a_drain() -> None:
+    for goes_too in (True, False):
+        story = Story(job("a"), on=[])
+        story.decider.scaler = lambda _plan: iter(())
+        story.happens(KindsDeclared(1.0, [CPU]))
+        story.happens(RequestNodes(1.0, "cpu", 2, "work"))
+        story.happens(NodesJoined(2.0, [Node("c1", 1, kind="cpu")], 0))
+        story.happens(NodeDrainAsked(3.0, "c1", "ada", goes=goes_too))
+        story.happens(ReleaseNode(3.0, 0, "it is empty"))
+        story.happens(NodeLost(4.0, 0, "given back"))
+        story.happens(NodesJoined(5.0, [Node("c1", 1, kind="cpu")], 0))
+        assert (1 in story.state.drained) == (not goes_too)

@@ -87,7 +87,9 @@ def use_what_is_left(state: State) -> Iterator[Decision]:
     asked = set(state.drained_names)
     over = 0 if state.lifetimes is None else state.lifetimes.over
     if state.scaling is not None:
-        over |= sum(1 << index for index in {*state.scaling.released, *state.scaling.sent_away})
+        over |= sum(1 << index for index in state.scaling.released)
+        if state.keeping is not None and state.keeping.moving:  # what shall go is being emptied
+            over |= sum(1 << index for index in state.scaling.sent_away)
     for index in list(state.drained):
         if state.room.nodes[index].name not in asked and not over >> index & 1:
             yield ResumeNode(state.now, index, "nothing else is left that could run what is ready")

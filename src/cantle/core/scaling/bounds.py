@@ -46,6 +46,8 @@ from cantle.model.records import (
 
 Keeps: TypeAlias = Callable[[str], int]
 """How many nodes of the kind, there or on their way, somebody else would keep."""
+LEAVING = "leaving"
+"""Who empties nodes and gives them back bears this name; nobody else may keep a node that somebody has sent away."""
 MOST_RETRY_S = 3600.0
 """A kind that refuses is asked again at least so often."""
 
@@ -184,7 +186,8 @@ class Bounds:
 
     def _resume(self, proposal: ResumeNode) -> Decision | None:
         self._require_node(proposal.node)
-        return proposal if proposal.node in self.ledger.retiring else None
+        sent_away = self.name == LEAVING and proposal.node in self.ledger.sent_away
+        return proposal if proposal.node in self.ledger.retiring or sent_away else None
 
     def _release(self, proposal: ReleaseNode) -> Decision | None:
         self._require_node(proposal.node)

@@ -15,7 +15,7 @@ from math import inf
 
 from cantle.core.phases import Phase
 from cantle.core.plan import Plan
-from cantle.core.scaling.bounds import held
+from cantle.core.scaling.bounds import LEAVING, held
 from cantle.core.scaling.leaving import free_of_others, let_go, notices
 from cantle.core.scaling.ledger import Ledger
 from cantle.core.scaling.look import Look, Opinion, Want
@@ -69,7 +69,7 @@ class Frame:
         self._note_progress(state)
         more = self.open_ended() or bool(state.growing)
         if ledger.retiring or state.drained:
-            yield from held(let_go(plan, self.settings), plan, self.settings, "leaving", open_ended=more)
+            yield from held(let_go(plan, self.settings), plan, self.settings, LEAVING, open_ended=more)
         if ledger.kinds:
             if self._is_due(plan, ledger):
                 yield from self._as_opinions_want(plan, more)

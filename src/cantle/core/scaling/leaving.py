@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import inf
 
 from cantle.core.moving import MOST_MOVES, move_s, needed_for_s, stays_longest
-from cantle.core.phases import FINAL
+from cantle.core.phases import FINAL, Phase
 from cantle.core.plan import Plan
 from cantle.core.scaling.idle import earmarked, is_empty, needed_alone_on, unused
 from cantle.core.scaling.ledger import Ledger
@@ -15,7 +15,7 @@ from cantle.core.scaling.seam import WAKES_AT
 from cantle.core.scaling.settings import Scaling
 from cantle.core.state import State
 from cantle.model.kinds import Kind
-from cantle.model.records import Decision, DrainNode, MoveResults, NoticeIdle, ReleaseNode
+from cantle.model.records import Decision, DrainNode, MoveResults, NoticeIdle, ReleaseNode, ResumeNode
 from cantle.model.resources import count, indexes
 
 EMPTY = "it is empty, and nothing that is needed lives there alone"
@@ -35,6 +35,8 @@ def let_go(plan: Plan, settings: Scaling) -> Iterator[Decision]:
         if not tasks:
             why = f"it is {state.drained[index]}, and empty" if index in ledger.sent_away else EMPTY
             yield ReleaseNode(state.now, index, why)
+        elif index in ledger.sent_away and _waits_for_it_alone(state, ledger):
+            yield ResumeNode(state.now, index, "what is ready needs what lives there, and can run nowhere else")
         else:
             yield from _move(plan, index, list(tasks), size)
     leaving = {*ledger.retiring, *ledger.sent_away, *ledger.released}
@@ -46,6 +48,15 @@ def let_go(plan: Plan, settings: Scaling) -> Iterator[Decision]:
             _wake(plan, at)
         else:
             yield ReleaseNode(state.now, index, f"nothing may begin on it: {why}")
+
+
+def _waits_for_it_alone(state: State, ledger: Ledger) -> bool:
+    """Something is ready, nothing runs, comes or is moved, and no node is left that may be used."""
+    if state.running or ledger.open or not state.totals[Phase.READY]:
+        return False
+    if state.keeping is not None and state.keeping.moving:
+        return False
+    return all(index in state.drained for index in indexes(state.room.alive))
 
 
 def free_of_others(look: Look, kind: Kind) -> Iterator[Decision]:
