@@ -145,6 +145,20 @@ def test_what_a_dead_conductor_left_is_canceled_though_nobody_heard_its_number(
     assert records.left() == []
 
 
+def test_names_are_asked_for_before_anything_is_canceled_so_that_what_was_there_can_be_told(
+    there: Answers, tmp_path: Path
+) -> None:
+    there.say("bjobs", else_=("9\n", "", 0))
+    there.say("bkill", else_=("", "", 0))
+    records = Records(tmp_path / "elastic")
+    records.asked(7, TOKEN, "cpu", 1, {"by": "batch", "system": "lsf"})
+    records.handed_out(7, "9")
+    told: list[str] = []
+    assert take_back(tmp_path / "elastic", told.append, lambda name: None) == 1
+    assert [words[0] for words in there.words] == ["bjobs", "bkill"]
+    assert told == ["request 7, 1 of kind cpu: job 9 canceled, left by an earlier conductor"]
+
+
 def test_known_jobs_are_canceled_even_where_names_cannot_be_asked_for_and_the_rest_stays_on_record(
     there: Answers, tmp_path: Path
 ) -> None:

@@ -72,11 +72,15 @@ def _cancel_jobs(left: Left) -> str:
     if system is None:
         raise MachineError(f"there is no batch system {left.undo.get('system')!r}")
     there = system()
-    for ident in left.instances:
-        there.cancel(ident)
-    named = there.named(left.token) if isinstance(there, FindsByName) else left.instances
+    named, untold = list(left.instances), None
+    if isinstance(there, FindsByName):
+        try:
+            named = there.named(left.token)
+        except MachineError as problem:  # those that are known can be canceled all the same
+            untold = problem
     idents = list(dict.fromkeys([*left.instances, *named]))
-    for ident in named:
-        if ident not in left.instances:
-            there.cancel(ident)
+    for ident in idents:
+        there.cancel(ident)
+    if untold is not None:
+        raise untold
     return f"{'jobs' if len(idents) > 1 else 'job'} {', '.join(idents)} canceled" if named else ""
