@@ -11,8 +11,8 @@ from plots import Plot
 from builders import job, node, snapshot
 from cantle.core.phases import FINAL, UNSUCCESSFUL
 from cantle.core.state import State
-from cantle.model.records import Launch, TasksAdded
-from cantle.model.study import PartitionWish
+from cantle.model.records import Launch, RequestPartition, TasksAdded
+from cantle.model.study import Limits, PartitionWish, Slice, Slicing
 from cantle.runtime.simulated import Fate
 
 
@@ -41,6 +41,18 @@ def test_a_task_that_wants_a_node_for_itself_runs_on_no_part_of_one_also_while_o
     state = tell_carved(Plot(jobs, [*late, *there], [Fate(2.0)], partitions=(wish,)))
     assert [phase.name for phase in state.phases] == [phase, "DONE"]
     assert why in state.cause_of.get(0, "")
+
+
+@pytest.mark.parametrize("throttle", [0, 1, 2, 3])
+def test_no_element_is_made_that_the_throttle_would_leave_idle(throttle: int) -> None:
+    """Those that are made and given back at once would be made again at once, for ever."""
+    jobs = [job(f"t{i}", widths=(1, 2)) for i in range(7)]
+    slicing = Slicing((Slice(1),))
+    plot = Plot(jobs, [(0.0, [node("n0", 4), node("n1", 4)])], [Fate(2.0)], Limits(throttle), slicing=slicing)
+    state = tell_carved(plot)
+    assert state.succeeded
+    made = sum(isinstance(record, RequestPartition) for record in state.records)
+    assert made <= 2 * len({record.time for record in state.records if isinstance(record, Launch)})
 
 
 @given(carved_plots())

@@ -284,9 +284,9 @@ class _Sliced:
                 busy = len(state.partitions.all[element.number].running)
                 counts[element.width] = counts.get(element.width, 0) + busy
                 total += busy
-                in_use += busy
+                in_use += busy > 0
             study = state.studies[job]
-            if study.limits.throttle:  # more would idle
+            if study.limits.throttle:  # more would idle, be given back, and be wanted again at once
                 total = min(total, in_use + max(0, study.limits.throttle - study.in_progress))
             if not counts:
                 if job in self._broker.claims:
