@@ -103,7 +103,7 @@ def test_wait_notices_that_the_conductor_was_killed(tmp_path: Path, capsys: pyte
         killer.start()
         assert cantle("wait", tmp_path, "--timeout", 20) == 1
         killer.join()
-    assert "its conductor is dead: resume with `cantle resume" in capsys.readouterr().err
+    assert "its conductor is dead: go on with `cantle resume" in capsys.readouterr().err
 
 
 @pytest.mark.real
