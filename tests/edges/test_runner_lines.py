@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from pathlib import Path
 
 import pytest
-from runner_rig import a_long_sleep, eventually, rig, running_with, shell
+from runner_rig import a_long_sleep, eventually, output, rig, running_with, shell
 
 from cantle.model.records import TaskEnded
 from cantle.model.study import Command
+from cantle.runner import keeper
+from cantle.runner.channel import DescriptorChannel
+from cantle.runner.frames import Frames, encode, frame
+from cantle.runner.main import serve
+from cantle.runner.messages import Ended, Setup, Start, Up
 from cantle.testing import Rig
 
 pytestmark = pytest.mark.real
@@ -164,3 +171,38 @@ def test_when_the_conductor_goes_nobody_in_line_begins(tmp_path: Path) -> None:
         assert eventually((tmp_path / "first").exists)
     assert not (tmp_path / "second").exists()
     assert [event.outcome for event in r.events if isinstance(event, TaskEnded)] == ["interrupted", "interrupted"]
+
+
+@pytest.mark.parametrize(("failing", "told"), [(-1, 8), (4, 5)], ids=["until the line is short", "until one fails"])
+def test_ends_wait_to_be_concluded_together_as_long_as_nobody_is_the_worse_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int, told: int
+) -> None:
+    monkeypatch.setattr(keeper, "_LOOK_TOGETHER_S", 1000.0)  # so that it is never over by itself
+    monkeypatch.setattr(keeper, "_HOLD_S", 2000.0)
+    monkeypatch.setattr(keeper, "_HOLD_END_S", 0.0)
+    ours, theirs = socket.socketpair()
+    runner = os.fork()
+    if runner == 0:
+        try:
+            ours.close()
+            serve(DescriptorChannel(theirs.fileno(), theirs.fileno()))
+        finally:
+            os._exit(0)
+    theirs.close()
+    with ours:
+        ours.settimeout(20)
+        scripts = [f"echo {task}; exit {int(task == failing)}" for task in range(10)]
+        commands = [Command(argv=("/bin/sh", "-c", script), packed=True) for script in scripts]
+        starts = [encode(Start((task, 1), command, "0")) for task, command in enumerate(commands)]
+        ours.sendall(frame([encode(Setup(str(tmp_path), dict(os.environb), spool="spool")), *starts]))
+        length = ours.recv(4, socket.MSG_WAITALL)
+        first = length + ours.recv(int.from_bytes(length, "big"), socket.MSG_WAITALL)
+    os.waitpid(runner, 0)
+    heard = Frames[Up](Up).feed(first)
+    ends = [message for message in heard if isinstance(message, Ended)]
+    assert len(heard) == len(ends) >= told, "perhaps the next ones were over before it could be said"
+    assert [ended.key[0] for ended in ends] == list(range(len(ends)))
+    assert all(ended.outcome == ("failed" if ended.key[0] == failing else "done") for ended in ends)
+    for task, ended in enumerate(ends):
+        assert output(tmp_path, ended.output) == (b"%d\n" % task, b"")
+    assert sorted(ended.time for ended in ends) == [ended.time for ended in ends]

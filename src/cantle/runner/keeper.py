@@ -71,7 +71,13 @@ _NEVER_BEGAN = "it never began, because the task that it was to follow did not s
 _SWEEP_S = 1.0
 _WATCH_S = 0.25
 _LOOK_CHEAP_S = 0.0001
-_LOOK_FEW = 32
+_LOOK_FEW = 8
+_LOOK_TOGETHER_S = 0.010
+"""So long ends may wait to be concluded together, where few run here and others have the places meanwhile.
+
+To conclude one is little work, but all that it takes has left the core's caches since the last one: that costs more than the
+work, and so does what it drives out of them, which the next task must fetch again.
+"""
 _LOOK_RATIO = 10
 """The kernel's list of children takes microseconds for a few, half a millisecond for hundreds: then it is read at most for
 a tenth of the time, and ends are concluded that little later."""
@@ -117,6 +123,7 @@ class Keeper:
         self._lines: dict[Place, deque[Start]] = {}
         self._in_line: dict[Key, Place] = {}
         self._next_look = 0.0
+        self._dear_until = 0.0
         self._look_due = False
         self.shares: dict[int, str] = {}
         """Partitions that have a share of this node, by number, and what they are called."""
@@ -176,16 +183,33 @@ class Keeper:
                 self._pass_on(attempt)
             looking = _more_have_ended()
         now = time.monotonic()
+        if not self._can_wait(ended, now):
+            self._next_look = self._dear_until
+        elif not self._look_due:
+            self._next_look = max(self._dear_until, now + _LOOK_TOGETHER_S)
         if now < self._next_look:
             self._look_due = True
             return
         family.adopt()
         taken = time.monotonic() - now
         dear = taken > _LOOK_CHEAP_S and family.alive > _LOOK_FEW  # a few cannot be: others had the core meanwhile
-        self._next_look = now + _LOOK_RATIO * taken if dear else 0.0
+        self._dear_until = now + _LOOK_RATIO * taken if dear else 0.0
         self._look_due = False
         if ended:
             self._closing = [attempt for attempt in ended if not self._conclude(attempt)]
+
+    def _can_wait(self, ended: list[Attempt], now: float) -> bool:
+        """Whether nobody is the worse for it if these are concluded a little later."""
+        if not ended or self._family.alive > _LOOK_FEW:
+            return False  # many end together anyway, and each that waits has files open
+        for attempt in ended:
+            if attempt.status or attempt.outcome or not (attempt.alone and attempt.passed_on):
+                return False
+            if len(self._lines.get(attempt.place, ())) < _ENOUGH_IN_LINE:
+                return False
+            if (start := self._starts.get(attempt.key)) is not None and start[0] < now + _LOOK_TOGETHER_S:
+                return False  # its start would be told meanwhile, as if it took longer
+        return True
 
     def tick(self) -> None:
         """Do what is due."""
