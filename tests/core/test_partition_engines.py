@@ -104,6 +104,16 @@ def test_a_leaving_node_that_is_lost_leaves_nothing_to_wait_for() -> None:
     assert story.nodes_of("calc") == [0, 1]
 
 
+def test_a_run_that_is_resumed_while_a_node_is_to_leave_has_nothing_left_of_that() -> None:
+    story = hosting()
+    partition = story.partition("calc")
+    story.resize("calc", 2)
+    story.decides()
+    assert partition.retiring == {2: False}
+    story.resume(on=nodes(4))
+    assert (partition.nodes(), partition.retiring) == ([], {})
+
+
 def test_where_the_engine_answers_and_what_it_has_met_with_is_known() -> None:
     story = Carved(job("x", partition="calc"), on=nodes(3), partitions=(CALC,))
     story.decides()

@@ -359,6 +359,7 @@ def let_go(state: State, partition: Partition) -> None:
             slots = partition.free_slots(index)
             partition.room.shrink(slots)
             state.room.regain(slots)
+        partition.retiring.clear()  # it has no node any more that anybody could leave
         state.partitions.living.pop(partition.number, None)
         state.version += 1
 
