@@ -129,7 +129,8 @@ def carved_plots(draw: st.DrawFn, survivable: bool = False) -> Plot:
     nodes = plot.nodes
     if survivable:
         declared = tuple(PartitionWish(name, 3) for name in NAMES)
-        nodes = [*nodes, (0.0, LARGE)]
+        # Large ones alone: a partition that may have any nodes could have others, on which its tasks can never run.
+        nodes = [*((at, LARGE) for at, _ in nodes), (0.0, LARGE)]
     return msgspec.structs.replace(
         plot,
         jobs=jobs,

@@ -11,7 +11,7 @@ from plots import Plot
 from builders import job, node, snapshot
 from cantle.core.phases import FINAL, UNSUCCESSFUL
 from cantle.core.state import State
-from cantle.model.records import Launch, RequestPartition, TasksAdded
+from cantle.model.records import Launch, NodeLost, RequestPartition, TasksAdded
 from cantle.model.study import Limits, PartitionWish, Slice, Slicing
 from cantle.runtime.simulated import Fate
 
@@ -41,6 +41,16 @@ def test_a_task_that_wants_a_node_for_itself_runs_on_no_part_of_one_also_while_o
     state = tell_carved(Plot(jobs, [*late, *there], [Fate(2.0)], partitions=(wish,)))
     assert [phase.name for phase in state.phases] == [phase, "DONE"]
     assert why in state.cause_of.get(0, "")
+
+
+def test_a_partition_that_lost_its_neighbour_says_what_can_never_run_there_any_more() -> None:
+    wish = PartitionWish("p0", 2, layout="contiguous")
+    jobs = [job("wide", nodes=2, gpus=1, retries=2, partition="p0"), job("narrow", "", "wide", gpus=1, partition="p0")]
+    there = [node("n0", 1, gpus=1), node("n1", 1, gpus=1), node("n2", 1, gpus=1), node("n3", 1)]
+    plot = Plot(jobs, [(0.0, there)], [Fate(2.0)], mishaps=[NodeLost(1.0, 1, "mishap")], partitions=(wish,))
+    state = tell_carved(plot)
+    assert [phase.name for phase in state.phases] == ["FAILED", "DONE"]
+    assert "only 1 node of its partition p0 could hold a share of it" in state.cause_of[0]
 
 
 @pytest.mark.parametrize("throttle", [0, 1, 2, 3])

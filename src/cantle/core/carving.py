@@ -148,17 +148,20 @@ def why_never_in_partition(state: State, shape: Shape) -> str:
             return f"its partition {name} {why}"
     if needs.nodes > width:
         return f"needs {needs}; its partition {name} has {count(width, 'node')}"
-    lacks, enough = "", 0
-    for node in _could_be_in_it(state, wish, living):
-        lack = shortage(_share(wish, node), needs)
-        if needs.whole_nodes and 0 < wish.cores < node.cores:
-            lack = lack or f"has only {wish.cores} of its {count(node.cores, 'core')} there"
-        enough += not lack
-        lacks = lack or lacks
-        if enough == needs.nodes:
-            return ""
-    if enough:
-        return f"needs {needs}; only {count(enough, 'node')} of its partition {name} could hold a share of it"
+    lacks, most = "", 0
+    for group in _could_have(state, wish, living, width):
+        enough = 0
+        for node in (state.room.nodes[index] for index in indexes(group)):
+            lack = shortage(_share(wish, node), needs)
+            if needs.whole_nodes and 0 < wish.cores < node.cores:
+                lack = lack or f"has only {wish.cores} of its {count(node.cores, 'core')} there"
+            enough += not lack
+            lacks = lacks or lack
+            if enough == needs.nodes:
+                return ""
+        most = max(most, enough)
+    if most:
+        return f"needs {needs}; only {count(most, 'node')} of its partition {name} could hold a share of it"
     return f"needs {needs}; each node of its partition {name} {lacks}" if lacks else ""
 
 
@@ -193,18 +196,28 @@ def refuse_what_nobody_makes(state: State) -> Iterator[Decision]:
                 yield Refuse(state.now, task, why)
 
 
-def _could_be_in_it(state: State, wish: PartitionWish, living: Partition | None) -> Iterator[Node]:
-    """The nodes that such a partition may have; of one that is open and has all that it wants, its own."""
-    own = None
-    if (
-        living is not None
-        and living.standing == Standing.ACTIVE
-        and not living.draining
-        and not _is_short(state, living)
-    ):
+def _could_have(state: State, wish: PartitionWish, living: Partition | None, width: int) -> Iterator[int]:
+    """Groups of nodes, as bits, of which such a partition may have some. One that is open and has all it wants has its own.
+
+    Of one whose nodes are to be next to each other each group is so many; where there is none with those that it has, these.
+    """
+    able, own = state.room.could_ever_hold(needs_of(wish)), 0
+    if living is not None and living.standing == Standing.ACTIVE and not living.draining:
         own = living.room.alive
-    for index in indexes(state.room.could_ever_hold(needs_of(wish)) if own is None else own):
-        yield state.room.nodes[index]
+        if not _is_short(state, living):
+            yield own
+            return
+    if wish.layout != "contiguous":
+        yield able
+        return
+    found = False
+    for index in indexes(able):
+        window = (1 << width) - 1 << index
+        if able & window == window and own & window == own:
+            found = True
+            yield window
+    if own and not found:
+        yield own
 
 
 def _share(wish: PartitionWish, node: Node) -> Node:
