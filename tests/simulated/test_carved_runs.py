@@ -11,7 +11,7 @@ from plots import Plot
 from builders import job, node, snapshot
 from cantle.core.phases import FINAL, UNSUCCESSFUL
 from cantle.core.state import State
-from cantle.model.records import Launch, NodeLost, RequestPartition, TasksAdded
+from cantle.model.records import Event, Launch, NodeLost, PartitionFailed, RequestPartition, TasksAdded
 from cantle.model.study import Limits, PartitionWish, Slice, Slicing
 from cantle.runtime.simulated import Fate
 
@@ -51,6 +51,16 @@ def test_a_partition_that_lost_its_neighbour_says_what_can_never_run_there_any_m
     state = tell_carved(plot)
     assert [phase.name for phase in state.phases] == ["FAILED", "DONE"]
     assert "only 1 node of its partition p0 could hold a share of it" in state.cause_of[0]
+
+
+def test_what_comes_back_from_a_partition_that_failed_and_cannot_be_made_again_fails() -> None:
+    wish = PartitionWish("p0", 2)
+    there = [(0.0, [node("n0", 1), node("n1", 1)])]
+    mishaps: list[Event] = [NodeLost(1.0, 1, "mishap"), PartitionFailed(1.0, 0, "it broke")]
+    plot = Plot([job("t", partition="p0")], there, [Fate(2.0)], mishaps=mishaps, partitions=(wish,))
+    state = tell_carved(plot)
+    assert state.phases[0].name == "FAILED"
+    assert "its partition p0 wants 2 nodes" in state.cause_of[0]
 
 
 @pytest.mark.parametrize("throttle", [0, 1, 2, 3])

@@ -202,6 +202,8 @@ def _observe(state: State, task: int, width: int) -> None:
 def _leave_partition(state: State, task: int, number: int) -> None:
     partition = state.partitions.all[number]
     partition.running.pop(task, None)
+    if partition.over and partition.element is None:
+        state.feasibility_version += 1  # what comes back to its queue was not looked at when the partition ended
     if not partition.running:
         from cantle.core.partitions import let_go
 
