@@ -119,6 +119,14 @@ def test_nothing_starts_before_the_head_serves_and_a_head_that_never_does_fails_
     assert not house.events(PartitionStarted)
 
 
+def test_of_a_head_that_cannot_even_be_started_its_node_is_told_once(housed: Any, tmp_path: Path) -> None:
+    (tmp_path / "runners").mkdir()
+    (tmp_path / "runners" / "hosted").write_text("in the way")
+    reason = housed(head="exec true", ready="x").until(PartitionFailed).reason
+    assert reason.startswith("its mydb head on n0 did not come up: opening the files for its output: ")
+    assert reason.count("n0") == 1
+
+
 def test_a_port_that_answers_tells_that_the_head_serves(housed: Any) -> None:
     house = housed(wide=False, head="exec python3 -m http.server {port} --bind {host}")
     address = house.until(PartitionStarted).address

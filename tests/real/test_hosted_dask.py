@@ -6,12 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from cluster import Cluster
+from hosted_rig import Calc, processes, said, until
 from test_going_partitions import GoingRun
 
 from cantle.model.records import (
@@ -26,67 +25,28 @@ from cantle.model.records import (
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
-STUDY = f"""
-description: {{name: calc, description: a step computes with Dask}}
-study:
-- name: sum
-  description: adds up on all workers
-  run:
-    cmd: |
-      exec {sys.executable} TOP/driver.py TOP
-    partition: calc
-cantle:
-  partitions:
-    calc: {{nodes: 2, engine: dask}}
-"""
 BEGINNING = """
-import os, socket, sys, time
+import socket
 from distributed import Client
-top = sys.argv[1]
-def until(true):
-    stop = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < stop
-        time.sleep(0.05)
-def say(name, what=""):
-    with open(f"{top}/{name}.new", "w") as file:
-        file.write(str(what))
-    os.rename(f"{top}/{name}.new", f"{top}/{name}")
 client = Client()
 def workers():
     return {worker["name"]: address for address, worker in client.scheduler_info(n_workers=-1)["workers"].items()}
 """
 
 
-def begun(tmp_path: Path, driver: str, nodes: str = "2x2", width: int = 2) -> GoingRun:
-    (tmp_path / "driver.py").write_text(BEGINNING + driver)
-    return GoingRun(tmp_path, STUDY.replace("nodes: 2", f"nodes: {width}"), nodes)
-
-
-def said(path: Path, name: str, seconds: float = 60) -> str:
-    until(lambda: (path / name).exists(), seconds)
-    return (path / name).read_text()
-
-
-def until(true: Callable[[], object], seconds: float = 60) -> None:
-    stop = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < stop, "it has not happened"
-        time.sleep(0.05)
+def begun(tmp_path: Path, driver: str, nodes: str = "2x2") -> GoingRun:
+    return Calc(tmp_path, "dask", BEGINNING + driver).begin(nodes)
 
 
 def programs(directory: Path, role: str = "") -> list[int]:
     """The processes of Dask that belong to the run there, all of them or those with this role."""
-    found = []
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            words = Path(f"/proc/{name}/cmdline").read_bytes().decode(errors="replace").split("\0")
-        except OSError:
-            continue
+
+    def is_ours(line: bytes, _environ: bytes) -> bool:
+        words = line.decode(errors="replace").split("\0")
         ours = "cantle.engines.hosted.dask_program" in words and any(word.startswith(f"{directory}/") for word in words)
-        if ours and role in ("", *words):
-            found.append(int(name))
-    return found
+        return ours and role in ("", *words)
+
+    return processes(is_ours)
 
 
 def ended_well(run: GoingRun) -> None:
@@ -176,7 +136,6 @@ def test_a_scheduler_that_is_killed_fails_its_partition_and_not_the_run(tmp_path
     run = begun(
         tmp_path,
         """
-attempt = os.environ["CANTLE_ATTEMPT"]
 say(f"attempt{attempt}")
 until(lambda: os.path.exists(f"{top}/go") and attempt != "1")
 say("sum", client.submit(sum, [1, 2]).result())
@@ -227,15 +186,16 @@ def test_an_engine_for_a_partition_asked_for_from_a_shell_and_one_that_nobody_kn
 
 
 def test_on_two_machines_it_answers_on_their_addresses_with_papers(tidy_cluster: Cluster, shared_path: Path) -> None:
-    (shared_path / "driver.py").write_text(
+    Calc(
+        shared_path,
+        "dask",
         BEGINNING
         + """
 client.wait_for_workers(2)
 hosts = client.gather([client.submit(socket.gethostname, workers=[at], pure=False) for at in workers().values()])
 say("hosts", " ".join([client.scheduler.address, *sorted(hosts)]))
-"""
-    )
-    (shared_path / "study.yaml").write_text(STUDY.replace("TOP", str(shared_path)))
+""",
+    ).write()
     words = [sys.executable, "-m", "cantle", "run", "study.yaml", "-o", "out", "-j", "c1:2", "c2:2"]
     done = subprocess.run(words, cwd=shared_path, env=tidy_cluster.env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr

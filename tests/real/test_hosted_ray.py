@@ -7,12 +7,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from hosted_rig import Calc, processes, said, until
 from test_going_partitions import GoingRun
 
 from cantle.model.records import PartitionFailed, PartitionStarted, PartitionTold, TaskEnded
@@ -21,33 +20,8 @@ if find_spec("ray") is None:  # importing it would make this process, and with i
     pytest.skip("ray is not installed", allow_module_level=True)
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
-STUDY = f"""
-description: {{name: calc, description: a step computes with Ray}}
-study:
-- name: sum
-  description: adds up on all nodes
-  run:
-    cmd: |
-      exec {sys.executable} TOP/driver.py TOP
-    partition: calc
-cantle:
-  partitions:
-    calc: {{nodes: 2, engine: ray}}
-"""
 BEGINNING = """
-import os, sys, time
 import ray
-top = sys.argv[1]
-def until(true, seconds=100):
-    stop = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < stop
-        time.sleep(0.1)
-def say(name, what=""):
-    with open(f"{top}/{name}.new", "w") as file:
-        file.write(str(what))
-    os.rename(f"{top}/{name}.new", f"{top}/{name}")
-attempt = os.environ["CANTLE_ATTEMPT"]
 ray.init(log_to_driver=False)
 def nodes():
     return sorted(node["NodeName"] for node in ray.nodes() if node["Alive"])
@@ -61,34 +35,13 @@ SUM = "sum(ray.get([square.remote(x) for x in range(20)]))"
 
 
 def begun(tmp_path: Path, driver: str, nodes: str = "2x2") -> GoingRun:
-    (tmp_path / "driver.py").write_text(BEGINNING + driver)
-    return GoingRun(tmp_path, STUDY, nodes)
+    return Calc(tmp_path, "ray", BEGINNING + driver).begin(nodes)
 
 
-def until(true: Callable[[], object], seconds: float = 120, run: GoingRun | None = None) -> None:
-    stop = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < stop, f"it has not happened\n{run.records()[-8:] if run else ''}"
-        time.sleep(0.05)
-
-
-def said(run: GoingRun, name: str) -> str:
-    until((run.top / name).exists, run=run)
-    return (run.top / name).read_text()
-
-
-def processes(directory: Path, *words: str) -> list[int]:
-    """Those whose environment names the run, and whose command line has all these words."""
-    found = []
+def of_run(directory: Path, *words: str) -> list[int]:
+    """The processes whose environment names the run, and whose command line has all these words."""
     mark = f"CANTLE_RUN={directory}\0".encode()
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            line = Path(f"/proc/{name}/cmdline").read_bytes().decode(errors="replace")
-            if mark in Path(f"/proc/{name}/environ").read_bytes() and all(word in line for word in words):
-                found.append(int(name))
-        except OSError:
-            continue
-    return found
+    return processes(lambda line, environ: mark in environ and all(word.encode() in line for word in words))
 
 
 def folders() -> set[str]:
@@ -97,7 +50,7 @@ def folders() -> set[str]:
 
 def ended_well(run: GoingRun, before: set[str]) -> None:
     assert run.process.wait(60) == 0, run.told.read_text()
-    until(lambda: processes(run.directory) == [], 10)
+    until(lambda: of_run(run.directory) == [], 10)
     assert folders() <= before
 
 
@@ -117,11 +70,11 @@ say("narrow", {SUM})
 """,
         "3x2",
     )
-    assert said(run, "sum") == str((2470, 4.0))
+    assert said(tmp_path, "sum", run) == str((2470, 4.0))
     assert run.partition("resize", "calc", "3").returncode == 0
-    said(run, "wide")
+    said(tmp_path, "wide", run)
     assert run.partition("resize", "calc", "1", "--wait").returncode == 0
-    assert said(run, "narrow") == "2470"
+    assert said(tmp_path, "narrow", run) == "2470"
     ended_well(run, before)
     assert [record for record in run.records() if isinstance(record, PartitionTold)] == []
     assert len([record for record in run.records() if isinstance(record, PartitionStarted)]) == 1
@@ -142,11 +95,11 @@ if attempt == "1":
 say("sum", {SUM})
 """,
     )
-    said(run, "begun1")
-    os.kill(processes(run.directory, "raylet/raylet", "--node-name=node2")[0], signal.SIGKILL)
-    said(run, "again")
-    os.kill(processes(run.directory, "gcs_server")[0], signal.SIGKILL)
-    assert said(run, "sum") == "2470"
+    said(tmp_path, "begun1", run)
+    os.kill(of_run(run.directory, "raylet/raylet", "--node-name=node2")[0], signal.SIGKILL)
+    said(tmp_path, "again", run)
+    os.kill(of_run(run.directory, "gcs_server")[0], signal.SIGKILL)
+    assert said(tmp_path, "sum", run) == "2470"
     ended_well(run, before)
     records = run.records()
     (told,) = [record for record in records if isinstance(record, PartitionTold)]
@@ -158,7 +111,7 @@ say("sum", {SUM})
 
 def test_who_has_not_the_token_is_not_let_in_and_nothing_is_left_when_the_conductor_is_killed(tmp_path: Path) -> None:
     run = begun(tmp_path, 'say("at", os.environ["RAY_ADDRESS"]); time.sleep(600)')
-    address = said(run, "at")
+    address = said(tmp_path, "at", run)
     script = f"from ray._raylet import GcsClient; print(GcsClient(address={address!r}).get_all_node_info())"
     env = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}
     stranger = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=60)
@@ -166,4 +119,4 @@ def test_who_has_not_the_token_is_not_let_in_and_nothing_is_left_when_the_conduc
     assert "auth" in stranger.stderr.lower()
     run.process.kill()
     run.process.wait()
-    until(lambda: processes(run.directory) == [], 20)
+    until(lambda: of_run(run.directory) == [], 20)

@@ -449,8 +449,10 @@ class ProcessEngine:
                 message = on_our_clock(message, ahead_s)
             if type(message) is Ended:
                 link.received = message.number
-                if message.outcome == "unstartable" and len(self._links) > 1 and len(message.key) == 2:
-                    # a part of a gang has a longer key, and the gang's verdict names its node
+                of_one_node = (
+                    len(message.key) == 2 and message.key[0] >= 0
+                )  # a gang, and what is hosted, name it themselves
+                if message.outcome == "unstartable" and len(self._links) > 1 and of_one_node:
                     message = replace(message, detail=f"on {link.node.name}: {message.detail}")
                 if message.key in link.running:
                     link.running.discard(message.key)
