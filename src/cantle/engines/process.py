@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from cantle.engines.link import Link
+from cantle.engines.told import as_event, no_text, on_our_clock
 from cantle.model.records import Launch, NodeLost, Outcome, PartitionEnded, Stop, TaskEnded, TaskStarted, WorkersRetired
 from cantle.model.resources import Node
 from cantle.model.seams import Channel, Inbox
 from cantle.model.study import Command
-from cantle.runner.frames import Frames, encode, frame
+from cantle.runner.frames import encode, frame
 from cantle.runner.messages import (
     RUN,
     Ack,
@@ -38,12 +40,10 @@ from cantle.runner.messages import (
     Serve,
     Serving,
     Setup,
-    Staged,
     Start,
     Started,
     Sweep,
     Swept,
-    Up,
 )
 
 if TYPE_CHECKING:
@@ -53,38 +53,11 @@ if TYPE_CHECKING:
     from cantle.engines.calls import Calls, Transport
     from cantle.engines.gangs import Gangs
     from cantle.engines.hosted.base import Hosted, Papers, Station
-    from cantle.engines.porter import Porter
+    from cantle.engines.luggage import Luggage
     from cantle.model.streams import Streams
 
 _CLOSING_S = 5.0
 """How long `close` waits beyond the grace for what cannot be killed."""
-
-
-class _Link:
-    """One node: the channel to its runner, what waits to be sent there, and what runs there."""
-
-    __slots__ = (
-        "acknowledged",
-        "bases",
-        "channel",
-        "frames",
-        "node",
-        "outgoing",
-        "received",
-        "running",
-        "unsent",
-    )
-
-    def __init__(self, node: Node, channel: Channel) -> None:
-        self.node = node
-        self.channel = channel
-        self.frames: Frames[Up] = Frames(Up)
-        self.outgoing: list[bytes] = []
-        self.running: set[Key] = set()
-        self.received = 0
-        self.unsent: list[Key] = []
-        self.acknowledged = 0
-        self.bases: set[int] = set()
 
 
 class ProcessEngine:
@@ -116,11 +89,9 @@ class ProcessEngine:
         self._grace_s = grace_s
         self._hide_gpus = hide_gpus
         self._bases: dict[int, Base] = {}
-        self._links: dict[int, _Link] = {}
+        self._links: dict[int, Link] = {}
         self._where: dict[Key, int] = {}
-        self._homes: dict[Key, str] = {}
-        """Of attempts that bring files back, to which run's directory."""
-        self._porter: Porter | None = None
+        self._luggage: Luggage | None = None
         self._agents: Agents | None = None
         self._gangs: Gangs | None = None
         self._calls: Calls | None = None
@@ -132,7 +103,7 @@ class ProcessEngine:
 
     def add_node(self, index: int, node: Node, channel: Channel) -> None:
         """Work may be sent to this node from now on, through its runner's channel."""
-        link = _Link(node, channel)
+        link = Link(node, channel)
         own = f"{self._home}/{index}"
         setup = Setup(
             directory=self._directory,
@@ -325,15 +296,13 @@ class ProcessEngine:
             return
         after = (launch.behind, launch.if_done) if launch.if_done and launch.behind is not None else None
         start = Start(key, command, place.cores, place.gpus, walltime_s, memory_mib, after)
-        if command.stage is not None or (
-            self._porter is not None and launch.behind is not None and self._porter.carries_for(launch.behind)
-        ):
-            self._send_with_files(place.node, start)
+        if command.stage is not None or (self._luggage is not None and self._luggage.is_ahead_of(launch.behind)):
+            self._with_luggage().send(place.node, link.node, start, self._directory_of(command))
             return
         try:
             self.post(place.node, start)
         except UnicodeEncodeError as error:
-            self._unstartable(key, _no_text(error))
+            self._unstartable(key, no_text(error))
 
     def stop(self, stop: Stop) -> None:
         """End the attempt (TERM, grace, KILL; `at_once`: KILL); its `TaskEnded` bears the stop's outcome."""
@@ -341,7 +310,7 @@ class ProcessEngine:
         grace_s = 0.0 if stop.at_once else -1.0
         if self._calls is not None and self._calls.stop(key, stop.outcome, stop.why):
             return
-        if self._porter is not None and self._porter.drop(key):
+        if self._luggage is not None and self._luggage.drop(key):
             self._inbox.put(TaskEnded(self._inbox.now(), *key, stop.outcome, detail=stop.why))
             return
         if self._gangs is None or not self._gangs.stop(key, stop.outcome, stop.why, grace_s):
@@ -367,9 +336,8 @@ class ProcessEngine:
 
     def close(self) -> None:
         """End everything on all nodes, wait for it within a bound, put what ended into the inbox, let the runners go."""
-        if self._porter is not None:
-            self._porter.close()
-            self._porter = None
+        if self._luggage is not None:
+            self._luggage.close()
         for link in self._links.values():  # what was never settled must not begin: its launch may not be written down
             if link.unsent:
                 for key in link.unsent:
@@ -400,7 +368,7 @@ class ProcessEngine:
     def _is_busy(self) -> bool:
         return bool(self._where) or (self._gangs is not None and self._gangs.sweeps)
 
-    def _introduce(self, link: _Link, index: int, number: int) -> None:
+    def _introduce(self, link: Link, index: int, number: int) -> None:
         """Tell the node's runner of a base. Of one that nobody opened the runner says so, for each of its tasks."""
         base = self._bases.get(number)
         if base is not None:
@@ -417,7 +385,7 @@ class ProcessEngine:
         for fd, _ in poll.poll(seconds * 1000):
             self._hear(by_fd[fd])
 
-    def _send(self, index: int, link: _Link) -> None:
+    def _send(self, index: int, link: Link) -> None:
         data = frame(link.outgoing) if link.outgoing else b""
         link.outgoing.clear()
         link.unsent.clear()
@@ -460,8 +428,8 @@ class ProcessEngine:
                     if message.key[0] < 0:
                         self._its_agents().ended(message)
                         continue
-                    if self._homes and message.key in self._homes:
-                        message = self._taken_in(message)
+                    if self._luggage is not None:
+                        message = self._luggage.taken_in(message)
                     if self._calls is not None:
                         self._calls.ended(index, message)
                     if self._gangs is None or not self._gangs.ended(message):
@@ -483,7 +451,7 @@ class ProcessEngine:
                 self._lost(index, link, message.reason)
                 return
 
-    def _lost(self, index: int, link: _Link, reason: str) -> None:
+    def _lost(self, index: int, link: Link, reason: str) -> None:
         self._forget(index, link)
         event = NodeLost(self._inbox.now(), index, f"{link.node.name}: {reason}")
         if self._gangs is None:
@@ -491,15 +459,15 @@ class ProcessEngine:
         else:
             self._gangs.node_gone(index, event)
 
-    def _forget(self, index: int, link: _Link) -> None:
+    def _forget(self, index: int, link: Link) -> None:
         """The link is over, and with it what runs there."""
         del self._links[index]
         for key in link.running:
             del self._where[key]
         self._inbox.unwatch(link.channel.fileno())
         link.channel.close()
-        if self._porter is not None:
-            self._porter.node_gone(index)
+        if self._luggage is not None:
+            self._luggage.node_gone(index)
         if self._agents is not None:
             self._agents.node_gone(index)
         if self._calls is not None:
@@ -519,15 +487,14 @@ class ProcessEngine:
                 self._not_there(key, place.node)
                 return
         nodes = [self._links[place.node].node for place in launch.on]
-        base = self._bases.get(command.base)
-        directory = base.directory if base is not None else self._directory
+        directory = self._directory_of(command)
         try:
             encode(command)
             hosting = self._agents.hosting(launch.partition) if self._agents is not None else None
             hosted = hosting.hosted if hosting is not None else None
             starts = self._gangs.add(launch, command, nodes, streams, walltime_s, memory_mib, directory, hosted)
         except UnicodeEncodeError as error:
-            self._unstartable(key, _no_text(error))
+            self._unstartable(key, no_text(error))
             return
         except ValueError as error:
             self._unstartable(key, str(error))
@@ -558,47 +525,16 @@ class ProcessEngine:
         if index is not None:
             self._links[index].outgoing.append(encode(End(key, outcome, why, grace_s)))
 
-    def _send_with_files(self, index: int, start: Start) -> None:
-        """Let the start go to the node's runner when what it stages in has been read, and whom it follows has gone there."""
-        from cantle.engines.staging import paths_alone, staged
-
-        command, node = start.command, self._links[index].node
+    def _directory_of(self, command: Command) -> str:
         base = self._bases.get(command.base)
-        directory = base.directory if base is not None else self._directory
-        stage = command.stage
+        return base.directory if base is not None else self._directory
 
-        def read() -> Staged | None:
-            return None if stage is None else staged(stage, directory, node.apart)
+    def _with_luggage(self) -> Luggage:
+        if self._luggage is None:
+            from cantle.engines.luggage import Luggage
 
-        def send(found: Staged | None, why_not: str) -> None:
-            if why_not:
-                self._unstartable(start.key, f"what it stages in: {why_not}")
-                return
-            try:
-                self.post(index, replace(start, stage=found))
-            except UnicodeEncodeError as error:
-                self._unstartable(start.key, _no_text(error))
-                return
-            if stage is not None:
-                self._homes[start.key] = directory
-                if stage.local:
-                    self.local_files[start.key[0]] = paths_alone(command, directory, node.apart)
-
-        if self._porter is None:
-            from cantle.engines.porter import Porter
-
-            self._porter = Porter(self._inbox)
-        self._porter.fetch(start.key, index, read, send)
-
-    def _taken_in(self, ended: Ended) -> Ended:
-        """The end of an attempt, once the files that came with it are where they belong."""
-        from cantle.engines.staging import take_in
-
-        try:
-            take_in(self._homes.pop(ended.key), ended.files)
-        except (OSError, ValueError) as error:
-            return replace(ended, outcome="failed", detail=f"what it stages out: {error}", files=())
-        return replace(ended, files=())
+            self._luggage = Luggage(self._inbox, self.post, self._unstartable, self.local_files)
+        return self._luggage
 
     def _not_there(self, key: Key, node: int) -> None:
         """What was launched on a node that has gone meanwhile needs no answer if its loss is still to be told."""
@@ -608,34 +544,3 @@ class ProcessEngine:
     def _unstartable(self, key: Key, why: str, everywhere: bool = True) -> None:
         now = self._inbox.now()
         self._inbox.put(TaskEnded(now, key[0], key[1], "unstartable", detail=why, everywhere=everywhere))
-
-
-def _no_text(error: UnicodeEncodeError) -> str:
-    return f"its command holds text that is no valid Unicode: {error.object[:80]!a}"
-
-
-def on_our_clock(message: Ended | Started, ahead_s: float) -> Ended | Started:
-    """The same, with times as this machine's clock would have told them."""
-    if isinstance(message, Started) or not message.started:
-        return replace(message, time=message.time - ahead_s)
-    return replace(message, time=message.time - ahead_s, started=message.started - ahead_s)
-
-
-def as_event(ended: Ended) -> TaskEnded:
-    """A runner's result as the event that the journal stores."""
-    task, attempt = ended.key
-    return TaskEnded(
-        ended.time,
-        task,
-        attempt,
-        ended.outcome,
-        ended.exit_code,
-        ended.signal,
-        ended.cpu_s,
-        ended.peak_mib,
-        ended.detail,
-        ended.output,
-        ended.started,
-        ended.pid,
-        kept=ended.kept,
-    )

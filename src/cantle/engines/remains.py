@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from cantle.engines.process import as_event
+from cantle.engines.told import as_event
 from cantle.engines.verdict import Result, joined
 from cantle.errors import LockedError
 from cantle.model.records import TaskEnded

@@ -1,0 +1,35 @@
+"""What is known of one node on which an engine runs attempts: how it is spoken with, what waits to be sent, what runs there?"""
+
+from __future__ import annotations
+
+from cantle.model.resources import Node
+from cantle.model.seams import Channel
+from cantle.runner.frames import Frames
+from cantle.runner.messages import Key, Up
+
+
+class Link:
+    """One node: the channel to its runner, what waits to be sent there, and what runs there."""
+
+    __slots__ = (
+        "acknowledged",
+        "bases",
+        "channel",
+        "frames",
+        "node",
+        "outgoing",
+        "received",
+        "running",
+        "unsent",
+    )
+
+    def __init__(self, node: Node, channel: Channel) -> None:
+        self.node = node
+        self.channel = channel
+        self.frames: Frames[Up] = Frames(Up)
+        self.outgoing: list[bytes] = []
+        self.running: set[Key] = set()
+        self.received = 0
+        self.unsent: list[Key] = []
+        self.acknowledged = 0
+        self.bases: set[int] = set()
