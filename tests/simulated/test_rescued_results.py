@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any
 
 from builders import CheckedState, Job, job, study_records
 from cantle.core.decide import Decider
-from cantle.model.records import AnyRecord, Event, Launch, MoveResults, ResultsForgotten, ResultsMoved
+from cantle.core.keeping import Keeping
+from cantle.core.rescuing import rescue
+from cantle.core.state import State
+from cantle.model.records import AnyRecord, Event, Launch, MoveResults, NodesJoined, ResultsForgotten, ResultsMoved
 from cantle.model.resources import Node
 from cantle.runtime.loop import run
 from cantle.runtime.simulated import Fate, SimulatedWorld
@@ -112,3 +116,64 @@ def test_a_target_without_room_is_not_asked_again_and_another_one_is() -> None:
     state = simulate(WANTS, nodes, 5, events=[ResultsMoved(20.0, [0], 0, 1, "no room")])
     assert [state.room.nodes[move.to].name for move in moves(state)] == ["stays"]
     assert launches(state, 0) == 1
+
+
+class CountedKeeping(Keeping):
+    """Counts how often it is asked what lives on a node."""
+
+    asked = 0
+
+    def alone_on(self, index: int) -> tuple[Collection[int], int]:
+        self.asked += 1
+        return super().alone_on(index)
+
+
+class Untouchable(dict[int, None]):
+    """Results that nobody may go through while they are not due."""
+
+    def __iter__(self) -> Iterator[int]:
+        raise AssertionError("all that lives on a node was gone through")
+
+
+def _ahead_of_its_end(nodes: int) -> tuple[State, CountedKeeping]:
+    """So many nodes, half of which end long before the others; the first one holds a result that is needed later."""
+    state = State()
+    for record in study_records(WANTS):
+        state.apply(record)
+    state.apply(NodesJoined(0.0, [apart(f"n{i}", 9000.0 if i % 2 else 90000.0) for i in range(nodes)]))
+    state.keeping = keeping = CountedKeeping()
+    for index in range(nodes):
+        keeping.joined(state, index)
+    keeping.made(state, 0, 5, 1)
+    return state, keeping
+
+
+def test_what_is_not_due_costs_a_pass_nothing_however_much_lives_on_however_many_nodes() -> None:
+    state, keeping = _ahead_of_its_end(400)
+    [stored] = [each for each in keeping._stores.values() if each.alone]
+    stored.alone = Untouchable(stored.alone)
+    memory: dict[object, Any] = {}
+    for _ in range(100):
+        assert list(rescue(state, memory)) == []
+        state.now += 0.01
+    assert keeping.asked <= 2 * 400, "once a second, not once a pass"
+    assert memory["rescuing wakes at"] < 9000.0
+
+
+def test_a_result_that_is_made_between_two_looks_is_still_moved_in_time() -> None:
+    state, keeping = _ahead_of_its_end(4)
+    memory: dict[object, Any] = {}
+    assert state.lifetimes is not None
+    state.now = state.lifetimes.leaves[3] - 0.5
+    state.lifetimes.over |= 1 << 1
+    keeping.leaves(1)
+    keeping.forget(0)
+    assert list(rescue(state, memory)) == []
+    keeping.made(state, 1, 5, 3)
+    state.now += 0.25
+    assert list(rescue(state, memory)) == []
+    state.now = memory["rescuing wakes at"]
+    [move] = rescue(state, memory)
+    assert isinstance(move, MoveResults)
+    assert (move.node, move.tasks) == (3, [1])
+    assert move.time < state.lifetimes.ends[3] - 2.0

@@ -104,14 +104,15 @@ class Keeping:
             return (), 0
         return stored.alone.keys(), stored.bytes_alone
 
-    def lost_with(self, index: int) -> list[int]:
-        """The tasks whose results are needed, live with this node, and nowhere that stays. Costs by what lives there."""
+    def lost_with(self, index: int) -> tuple[Collection[int], int]:
+        """As `alone_on`, of a node that is about to go, and what lives nowhere that stays. Costs by what lives there."""
         store = self._store_of.get(index)
         stored = self._stores.get(store) if store is not None else None
         if store is None or stored is None or stored.nodes & ~stored.leaving & ~(1 << index):
-            return []
+            return (), 0
         first = {task: self._first_at(task) for task in stored.tasks if self.results[task].needed}
-        return [task for task, at in first.items() if at == store]
+        tasks = [task for task, at in first.items() if at == store]
+        return tasks, sum(self.results[task].size for task in tasks)
 
     def _first_at(self, task: int) -> Store | None:
         """Where the result is, when no place of it stays: the first of them."""

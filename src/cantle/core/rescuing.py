@@ -7,9 +7,9 @@ stays longer there is no place for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 from cantle.core.keeping import Keeping
 from cantle.core.lifetimes import Lifetimes
@@ -24,6 +24,16 @@ AHEAD = 2.0
 """A move is taken to last so many times as long as it should."""
 PAUSE_S = 1.0
 """What becomes alone on a node that is about to leave is moved together with what else does so within this time."""
+LOOK_S = 1.0
+"""So often at most, unless something is due, it is looked at nodes whose time is not up: there may be thousands."""
+
+
+class _Looked(NamedTuple):
+    """When all nodes were looked at last: what was known of their ends then, and when to look again at the earliest."""
+
+    steps: list[tuple[float, int]]
+    over: int
+    again_at: float
 
 
 def rescue(state: State, memory: dict[object, Any]) -> Iterator[Decision]:
@@ -34,37 +44,50 @@ def rescue(state: State, memory: dict[object, Any]) -> Iterator[Decision]:
         return
     if len(lifetimes.steps) == 1 and not state.room.alive & ~lifetimes.steps[0][1]:
         return  # all end together
-    for at, index in _in_order(lifetimes):
-        if not state.room.alive >> index & 1:
-            continue
-        over = bool(lifetimes.over >> index & 1)
-        tasks = keeping.lost_with(index) if over else list(keeping.alone_on(index)[0])
-        if not tasks or any(task in keeping.moving for task in tasks):
-            continue
-        takes_s = AHEAD * move_s(sum(keeping.results[task].size for task in tasks))
-        due = at - max(0.0, takes_s - (lifetimes.ends[index] - at))
-        if state.now < due:
-            memory[WAKES_AT] = min(memory[WAKES_AT], due)
-        elif over or needed_for_s(state, tasks) > at - state.now:
-            yield from _move(state, keeping, memory, index, tasks)
+    looked: _Looked | None = memory.get("rescue looked")
+    if looked is not None and (looked.steps is not lifetimes.steps or looked.over != lifetimes.over):
+        looked = None
+    if looked is not None and state.now < looked.again_at:
+        memory[WAKES_AT] = looked.again_at
+        for index in indexes(lifetimes.over & state.room.alive):
+            yield from _rescue_from(state, lifetimes, keeping, memory, index)
+        return
+    for index in indexes(lifetimes.steps[-1][1] & state.room.alive):
+        yield from _rescue_from(state, lifetimes, keeping, memory, index)
+    memory["rescue looked"] = _Looked(lifetimes.steps, lifetimes.over, min(state.now + LOOK_S, memory[WAKES_AT]))
 
 
-def _in_order(lifetimes: Lifetimes) -> list[tuple[float, int]]:
-    """When each node has to be empty, the first one first."""
-    found: list[tuple[float, int]] = []
-    before = 0
-    for at, left in lifetimes.steps:
-        found += ((at, index) for index in indexes(left & ~before))
-        before = left
-    return found
+def _rescue_from(
+    state: State, lifetimes: Lifetimes, keeping: Keeping, memory: dict[object, Any], index: int
+) -> Iterator[Decision]:
+    """Costs by what lives on the node only when something is due."""
+    over = bool(lifetimes.over >> index & 1)
+    paused_until = memory.get(("rescue paused", index), -inf)
+    if over and state.now < paused_until:
+        memory[WAKES_AT] = min(memory[WAKES_AT], paused_until)
+        return
+    tasks, size = keeping.lost_with(index) if over else keeping.alone_on(index)
+    if not tasks or index not in lifetimes.leaves:
+        return
+    at = lifetimes.leaves[index]
+    due = at - max(0.0, AHEAD * move_s(size) - (lifetimes.ends[index] - at))
+    if state.now < due:
+        memory[WAKES_AT] = min(memory[WAKES_AT], due)
+        return
+    if any(task in keeping.moving for task in tasks):
+        return
+    if over or needed_for_s(state, tasks) > at - state.now:
+        yield from _move(state, keeping, memory, index, tasks)
 
 
 def _move(
-    state: State, keeping: Keeping, memory: dict[object, Any], index: int, tasks: list[int]
+    state: State, keeping: Keeping, memory: dict[object, Any], index: int, tasks: Collection[int]
 ) -> Iterator[Decision]:
     targets = stay_longer(state, index)
+    if not targets:
+        return
     by_target: dict[int, list[int]] = {}
-    for task in tasks:
+    for task in list(tasks):
         to = next((to for to in targets if (task, to) not in keeping.problems), -1)
         if to >= 0:
             by_target.setdefault(to, []).append(task)

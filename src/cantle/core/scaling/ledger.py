@@ -66,9 +66,9 @@ class Ledger:
         self.request_of: dict[int, int] = {}
         """Which request brought the node; also of nodes that are gone."""
         self.wishes: dict[str, r.NodesWished] = {}
+        """What is wished for by kind, the last wish for each."""
         self.wished: dict[str, tuple[float, str]] = {}
         """By kind, when somebody wished last, or wished no more, and who."""
-        """What is wished for by kind, the last wish for each."""
         self.problems: dict[str, str] = {}
         """Whose wishing went wrong the last time, and how."""
         self.worked_at: dict[int, float] = {}
