@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from cantle.engines.staging import paths_alone, staged, take_in
+from cantle.engines import staging
 from cantle.engines.told import no_text
 from cantle.model.resources import Node
 from cantle.model.seams import Inbox
@@ -44,7 +44,7 @@ class Luggage:
         stage = start.command.stage
 
         def read() -> Staged | None:
-            return None if stage is None else staged(stage, directory, node.apart)
+            return None if stage is None else staging.staged(stage, directory, node.apart)
 
         def post(found: Staged | None, why_not: str) -> None:
             if why_not:
@@ -58,7 +58,7 @@ class Luggage:
             if stage is not None:
                 self._homes[start.key] = directory
                 if stage.local:
-                    self._local_files[start.key[0]] = paths_alone(start.command, directory, node.apart)
+                    self._local_files[start.key[0]] = staging.paths_alone(start.command, directory, node.apart)
 
         if self._porter is None:
             from cantle.engines.porter import Porter
@@ -80,7 +80,7 @@ class Luggage:
         if home is None:
             return ended
         try:
-            take_in(home, ended.files)
+            staging.take_in(home, ended.files)
         except (OSError, ValueError) as error:
             return replace(ended, outcome="failed", detail=f"what it stages out: {error}", files=())
         return replace(ended, files=())
