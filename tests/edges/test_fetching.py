@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cantle.core.phases import Phase
+from cantle.core.phases import FINAL, Phase
 from cantle.engines.calls import Result
 from cantle.model.records import ResultsLost
 from cantle.runtime.inbox import SelectInbox
@@ -56,6 +56,8 @@ class Rig:
         return self.line.said
 
     def step(self) -> list[Any]:
+        if self.state.phases[5] in FINAL:
+            self.fetching.over([5])
         self.fetching.step()
         return self.line.said
 
@@ -121,7 +123,48 @@ def test_a_program_that_has_gone_is_answered_no_more() -> None:
     rig = Rig()
     rig.state.phases[5] = Phase.RUNNING
     rig.ask()
-    rig.line.over = True
+    rig.line.over, rig.state.phases[5] = True, Phase.FAILED
     rig.step()
-    rig.line.over, rig.state.phases[5] = False, Phase.FAILED
+    rig.line.over = False
     assert rig.step() == []
+
+
+def test_who_waits_for_what_is_still_made_again_keeps_his_place_and_costs_nothing_meanwhile(
+    kept: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Phases(dict[int, Phase]):
+        looks = 0
+
+        def __getitem__(self, task: int) -> Phase:
+            self.looks += 1
+            return super().__getitem__(task)
+
+    rig = Rig()
+    phases = rig.state.phases = Phases(dict.fromkeys(range(1000), Phase.RUNNING))
+    rig.state.attempts = dict.fromkeys(range(1000), 1)
+    for task in range(1000):
+        rig.fetching.ask(rig.line, task, task)  # type: ignore[arg-type]
+    phases.looks = 0
+    for _ in range(50):
+        rig.fetching.step()
+    assert phases.looks == 0, "nobody's patience is over, and no task"
+    phases[7], rig.calls.result = Phase.DONE, kept
+    rig.fetching.over([7, 1007])
+    rig.fetching.step()
+    assert rig.line.said == [Fetched(7, path=kept.path)]
+    assert phases.looks < 10
+    monkeypatch.setattr(fetching, "PATIENCE_S", -1.0)
+    rig.fetching.step()
+    assert len(rig.line.said) == 1, "however long it takes, it is not refused"
+    phases[8] = Phase.FAILED
+    rig.fetching.step()
+    assert "could not be made again" in rig.line.said[1].problem
+
+
+def test_who_asks_for_what_failed_when_it_was_made_again_is_told_so_in_the_next_turn() -> None:
+    rig = Rig()
+    rig.state.phases[5] = Phase.FAILED
+    assert rig.ask() == []
+    rig.fetching.step()
+    [fetched] = rig.line.said
+    assert "could not be made again" in fetched.problem

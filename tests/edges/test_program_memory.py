@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from builders import Story, job, node
+from cantle.core.phases import Phase
 from cantle.errors import RequestError
 from cantle.model.records import NodeLost, ResultsForgotten
 from cantle.runtime.pilot.program_work import ProgramWork
 from cantle.runtime.pilot.sitting_messages import NewTask
+from cantle.runtime.pilot.sittings import all_have_taken
 
 CHAIN = (job("a"), job("b", "a"), job("c", "b"))
 TWO = tuple(node(f"n{i}", machine=f"m{i}") for i in range(2))
@@ -69,4 +73,19 @@ def test_what_is_just_made_again_is_known() -> None:
     program.forget("a")
     assert program.state.attempts[0] == 1
     assert program.tended() == "abc"
-    assert program.work.may_be_made_again(0)
+
+
+def test_a_result_that_thousands_take_costs_little_whenever_one_of_them_is_over() -> None:
+    class Phases(list[Phase]):
+        looks = 0
+
+        def __getitem__(self, task: Any) -> Any:
+            self.looks += 1
+            return super().__getitem__(task)
+
+    story = Story(job("a"), *(job(f"b{i}", "a") for i in range(1000)), on=TWO)
+    phases = story.state.phases = Phases([Phase.DONE, *[Phase.READY] * 1000])
+    for task in range(1, 1001):
+        phases[task] = Phase.DONE
+        assert all_have_taken(story.state, 0) == (task == 1000)
+    assert phases.looks < 3000, "three at each end, and all once"

@@ -7,6 +7,8 @@ then it is fetched from there.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from itertools import takewhile
 from time import monotonic
 
 from cantle.core.phases import FINAL, Phase
@@ -19,8 +21,6 @@ from cantle.runtime.pilot.sitting_messages import Fetched
 
 PATIENCE_S = 2.0
 """So long a result that cannot be had may take to be known for lost. Then it is tried once more, and that is the answer."""
-
-
 _TRIES = 2
 
 
@@ -49,31 +49,50 @@ class Fetching:
         self._calls = calls
         self._inbox = inbox
         self._waiting: dict[_Asked, None] = {}
+        """Those first who have waited longest."""
+        self._of: dict[int, dict[_Asked, None]] = {}
+        """The same by task."""
+        self._due: dict[_Asked, None] = {}
 
     def ask(self, line: Line, own: int, task: int) -> None:
         """Answer with the result of this task, at once or when it is there."""
         self._try(_Asked(line, own, task))
 
+    def over(self, tasks: Iterable[int]) -> None:
+        """These have reached a final phase, perhaps again."""
+        if self._of:
+            for task in tasks:
+                self._due.update(self._of.get(task, ()))
+
     def step(self) -> None:
-        """See to those that wait. Once a turn."""
-        for asked in list(self._waiting):
-            phase = self._state.phases[asked.task]
-            if asked.line.over:
-                del self._waiting[asked]
-            elif phase == Phase.DONE and asked.attempt != self._state.attempts[asked.task]:
-                asked.tries = 0
+        """See to those whose tasks are over, and to those whose patience is. Once a turn: thousands may wait besides."""
+        now = monotonic()
+        self._due.update(dict.fromkeys(takewhile(lambda asked: now - asked.since > PATIENCE_S, self._waiting)))
+        due, self._due = self._due, {}
+        for asked in due:
+            if asked in self._waiting:
+                self._see_to(asked, now)
+
+    def _see_to(self, asked: _Asked, now: float) -> None:
+        phase = self._state.phases[asked.task]
+        if asked.line.over:
+            self._waits_no_more(asked)
+        elif phase == Phase.DONE and asked.attempt != self._state.attempts[asked.task]:
+            asked.tries = 0
+            self._try(asked)
+        elif phase not in FINAL:
+            self._wait(asked, asked.problem)
+        elif phase != Phase.DONE:
+            why = self._state.cause_of.get(asked.task, "") or phase.name.lower()
+            self._refuse(asked, f"its result was lost, and it could not be made again: {why}")
+        elif now - asked.since > PATIENCE_S:
+            if asked.tries < _TRIES:
                 self._try(asked)
-            elif phase == Phase.DONE and monotonic() - asked.since > PATIENCE_S:
-                if asked.tries < _TRIES:
-                    self._try(asked)
-                else:
-                    self._refuse(asked, asked.problem)
-            elif phase != Phase.DONE and phase in FINAL:
-                why = self._state.cause_of.get(asked.task, "") or phase.name.lower()
-                self._refuse(asked, f"its result was lost, and it could not be made again: {why}")
+            else:
+                self._refuse(asked, asked.problem)
 
     def _try(self, asked: _Asked) -> None:
-        self._waiting.pop(asked, None)
+        self._waits_no_more(asked)
         asked.tries += 1
         state, task = self._state, asked.task
         asked.attempt = state.attempts[task] if state.phases[task] == Phase.DONE else 0
@@ -98,10 +117,23 @@ class Fetching:
         self._wait(asked, problem)
 
     def _wait(self, asked: _Asked, problem: str) -> None:
+        self._waiting.pop(asked, None)
         asked.problem, asked.since = problem, monotonic()
         self._waiting[asked] = None
-        self._inbox.wake()
+        self._of.setdefault(asked.task, {})[asked] = None
+        phase = self._state.phases[asked.task]
+        if phase in FINAL and (phase != Phase.DONE or asked.attempt != self._state.attempts[asked.task]):
+            self._due[asked] = None  # it was told that this one is over before anybody waited for that
+            self._inbox.wake()
+
+    def _waits_no_more(self, asked: _Asked) -> None:
+        self._waiting.pop(asked, None)
+        of = self._of.get(asked.task)
+        if of is not None:
+            of.pop(asked, None)
+            if not of:
+                del self._of[asked.task]
 
     def _refuse(self, asked: _Asked, problem: str) -> None:
-        del self._waiting[asked]
+        self._waits_no_more(asked)
         asked.line.say([Fetched(asked.own, problem=problem)])

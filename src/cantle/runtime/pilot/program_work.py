@@ -66,10 +66,6 @@ class ProgramWork:
         if len(self._over) > MOST_REMEMBERED:
             self._drop(next(iter(self._over)))
 
-    def may_be_made_again(self, own: int) -> bool:
-        """Whether the call is over, and remembered."""
-        return own in self._over
-
     def forget_unneeded(self, state: State, study: StudyState) -> list[int]:
         """Forget what need not be made again any more: these calls, the last one first."""
         keeping = state.keeping

@@ -66,9 +66,19 @@ from cantle.store.lock import ConductorLock
 
 TASKS_AT_ONCE = 2000
 FORGET_S = 1.0
-"""So often calls are forgotten that need not be made again."""
+"""So often at most calls are forgotten that need not be made again,"""
+FORGET_RATIO = 100.0
+"""and for so many times as long as that took, all else has its turn: a hundred thousand calls may be remembered."""
 STAY_S = 60.0
 """So long a pilot that is there for one program alone waits for it."""
+
+
+def all_have_taken(state: State, task: int) -> bool:
+    """Whether all that take the task's result, so far, are over. Asked whenever one of them is: there may be thousands.
+
+    Those that were handed in last are over last, mostly: so they are looked at first.
+    """
+    return all(state.phases[child] in FINAL for child in reversed(state.children[task] or ()))
 
 
 class Sitting:
@@ -121,7 +131,7 @@ class Sittings:
         """Tasks whose result nobody outside wants, while others of the run may take it."""
         self._of_nodes = OfNodes()
         self._news = False
-        self._tended = 0.0
+        self._next_tending = 0.0
         self._fetching: Fetching | None = None
         if engine is not None:
             engine.calls.sink = self._take_result
@@ -313,7 +323,7 @@ class Sittings:
             for task in tasks
             if task in self._forgotten
             and state.phases[task] in FINAL
-            and all(state.phases[child] in FINAL for child in state.children[task] or ())
+            and all_have_taken(state, task)
             and not self._is_lineage(task)
         ]
         for task in gone:
@@ -370,6 +380,8 @@ class Sittings:
                 seconds = max(0.0, state.ended_at[task] - state.launched_at[task])
             size = 0 if result is None else result.size
             sitting.ends.append(End(own, phase.name.lower(), value, size, why, node, seconds))
+        if self._fetching is not None:
+            self._fetching.over(news)
 
     def tell(self) -> None:
         """Tell each program what is new."""
@@ -400,12 +412,13 @@ class Sittings:
     def tell_begun(self) -> None:
         """Tell which calls run now, and forget those that need not be made again. Now and then."""
         state = self._state
-        if (now := monotonic()) - self._tended > FORGET_S:
-            self._tended = now
+        if (now := monotonic()) >= self._next_tending:
             for sitting in self._sittings.values():
                 study = state.studies[sitting.number]
                 for own in sitting.work.forget_unneeded(state, study):
                     self._let_go(state.tasks[study.tasks.number(own)].parents)
+            ended = monotonic()
+            self._next_tending = ended + max(FORGET_S, FORGET_RATIO * (ended - now))
         begun: dict[int, list[int]] = {}
         for task in state.running:
             if state.phases[task] == Phase.RUNNING:
