@@ -7,14 +7,15 @@ partition hosts an engine it stands when that serves, and ends when nothing of i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from cantle.model.records import PartitionEnded, PartitionFailed, PartitionStarted
+from cantle.model.records import PartitionEnded, PartitionFailed, PartitionStarted, WorkersRetired
 from cantle.model.seams import Inbox
 from cantle.runner.messages import Ended, Hold, Key, Release
 
 if TYPE_CHECKING:
+    from cantle.engines.hosted.base import Station
     from cantle.engines.hosted.hosting import Hosting
 
 
@@ -86,6 +87,18 @@ class Agents:
         """The engine that lives in the partition, if one does."""
         agent = self._agents.get(partition)
         return agent.hosting if agent is not None else None
+
+    def grow_hosting(self, partition: int, stations: Sequence[Station]) -> None:
+        """What the partition hosts, if it does, shall be on these nodes as well."""
+        if (hosting := self.hosting(partition)) is not None:
+            hosting.grow(stations)
+
+    def retire_workers(self, partition: int, nodes: Sequence[int]) -> None:
+        """What the partition hosts shall leave these nodes: `WorkersRetired` follows, at once where it hosts nothing."""
+        if (hosting := self.hosting(partition)) is not None:
+            hosting.retire(nodes)
+        else:
+            self._inbox.put(WorkersRetired(self._inbox.now(), partition, tuple(nodes)))
 
     def serves(self, key: Key, text: str) -> None:
         """A process of a partition's engine serves."""

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from cantle.engines.link import Link
 from cantle.engines.told import as_event, no_text, on_our_clock
-from cantle.model.records import Launch, NodeLost, Outcome, PartitionEnded, Stop, TaskEnded, TaskStarted, WorkersRetired
+from cantle.model.records import Launch, NodeLost, Outcome, Stop, TaskEnded, TaskStarted
 from cantle.model.resources import Node
 from cantle.model.seams import Channel, Inbox
 from cantle.model.study import Command
@@ -176,44 +176,25 @@ class ProcessEngine:
         papers: Callable[[], Papers],
     ) -> None:
         """Start the agent of a partition on these nodes, and in it this engine."""
-        from cantle.engines.hosted.base import Site
-        from cantle.engines.hosted.hosting import Hosting
+        from cantle.engines.lodging import Surroundings, lodge
 
-        agents = self._its_agents()
-        here = os.uname().nodename
-        site = Site(
-            partition,
-            name,
+        here = Surroundings(
             os.path.abspath(self._directory),  # noqa: PTH100
-            f"{self._home}/hosted/{partition}",
-            stations[0],
-            0,
-            all((link.node.machine or link.node.name) == here for link in self._links.values()),
-            papers,
+            self._home,
+            [link.node for link in self._links.values()],
+            self._inbox,
+            self._post_serve,
+            self._end,
         )
-        hosting = Hosting(
-            hosted,
-            site,
-            stations,
-            post=self._post_serve,
-            end=lambda key, why, grace_s: self._end(key, "interrupted", why, grace_s),
-            put=self._inbox.put,
-            over=agents.over,
-            now=self._inbox.now,
-        )
-        agents.open(partition, name, [station.node for station in stations], hosting)
+        lodge(self._its_agents(), partition, name, hosted, stations, papers, here)
 
     def grow_hosting(self, partition: int, stations: Sequence[Station]) -> None:
         """What the partition hosts shall be on these nodes as well, of which the partition has all that it wants."""
-        if self._agents is not None and (hosting := self._agents.hosting(partition)) is not None:
-            hosting.grow(stations)
+        self._its_agents().grow_hosting(partition, stations)
 
     def retire_workers(self, partition: int, nodes: Sequence[int]) -> None:
         """What the partition hosts shall leave these nodes."""
-        if self._agents is not None and (hosting := self._agents.hosting(partition)) is not None:
-            hosting.retire(nodes)
-        else:
-            self._inbox.put(WorkersRetired(self._inbox.now(), partition, tuple(nodes)))
+        self._its_agents().retire_workers(partition, nodes)
 
     def _its_agents(self) -> Agents:
         if self._agents is None:
@@ -239,10 +220,7 @@ class ProcessEngine:
 
     def close_partition(self, partition: int) -> None:
         """End the agent of a partition; what runs there has ended, or is being ended by itself."""
-        if self._agents is not None:
-            self._agents.close(partition)
-        else:
-            self._inbox.put(PartitionEnded(self._inbox.now(), partition))
+        self._its_agents().close(partition)
 
     def put(self, event: TaskEnded) -> None:
         """Something that is known here without asking a runner."""
