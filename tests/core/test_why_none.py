@@ -11,6 +11,7 @@ from cantle.core.scaling.ledger import MOST_REFUSALS
 from cantle.model.kinds import Kind
 from cantle.model.records import (
     KindsDeclared,
+    NodeLost,
     NodesJoined,
     NodesWished,
     RequestAnswered,
@@ -75,6 +76,19 @@ def test_one_was_given_back_and_the_cool_down_is_not_over() -> None:
     text = told(story, 83.0)
     assert "one was given back, or not wanted any more, 20 s ago" in text and "for another 100 s" in text
     assert "cool-down" not in told(story, 200.0)
+
+
+def test_the_cool_down_is_no_reason_where_it_holds_up_nobody() -> None:
+    story = busy("demand", "cool-down=2min")
+    story.happens(RequestNodes(62.0, "cpu", 1, "more work"))
+    story.happens(WithdrawRequest(63.0, 1, 1, "not needed"))
+    story.happens(NodesWished(64.0, "cpu", 3, "ann"))
+    assert "cool-down" not in told(story, 83.0), "somebody has wished anew since"
+    story = busy("demand", "cool-down=2min")
+    story.happens(RequestNodes(62.0, "cpu", 1, "more work"))
+    story.happens(WithdrawRequest(63.0, 1, 1, "not needed"))
+    story.happens(NodeLost(64.0, 0, "it died"))
+    assert "cool-down" not in told(story, 83.0), "nothing runs, and something is ready"
 
 
 def test_some_are_on_the_way_with_the_providers_words() -> None:

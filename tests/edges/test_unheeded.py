@@ -52,6 +52,8 @@ def story_with(*partitions: tuple[int, str]) -> Story:
             NodesWished(0.0, "gpu", 2, "me"),
             "by me to have 2 nodes of kind gpu is ignored: no node of that kind can be had",
         ),
+        (NodesWished(0.0, "gpu", 1), "to have 1 node of kind gpu is ignored"),
+        (NodesWished(0.0, "gpu", None), "to have any number of nodes of kind gpu is ignored"),
         (CancelAsked(0.0, [7]), "to cancel task 7 is ignored: there is no such task"),
         (
             CancelAsked(0.0, list(range(8))),

@@ -17,6 +17,7 @@ from cantle.model.records import (
     PartitionResizeAsked,
     StopAsked,
 )
+from cantle.model.resources import count
 
 MOST_NAMED = 5
 
@@ -40,7 +41,8 @@ def _what(wish: Event) -> str:
         case NodeResumeAsked():
             return f"use node {wish.node} again"
         case NodesWished():
-            return f"have {'any number of' if wish.count is None else wish.count} nodes of kind {wish.kind}"
+            many = "any number of nodes" if wish.count is None else count(wish.count, "node")
+            return f"have {many} of kind {wish.kind}"
         case PartitionAsked():
             return f"make the partition {wish.wish.name!r}"
         case PartitionResizeAsked():

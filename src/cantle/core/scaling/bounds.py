@@ -83,6 +83,26 @@ def held(
             version = plan.state.version
 
 
+def retry_at(ledger: Ledger, kind: Kind, settings: Scaling) -> float:
+    """When a kind may be asked for again that has refused, in the records' time."""
+    refusals = ledger.refusals.get(kind.name, 0)
+    if not refusals:
+        return -inf
+    wait_s = min(settings.retry_s * 2.0 ** (refusals - 1), MOST_RETRY_S)
+    return ledger.refused_at.get(kind.name, -inf) + wait_s
+
+
+def cools_until(ledger: Ledger, kind: Kind, settings: Scaling, then: float) -> float:
+    """Until when it is too soon to undo what was done then: at once where somebody, no function, has wished anew since."""
+    wished_at, by = ledger.wished.get(kind.name, (-inf, ""))
+    return -inf if wished_at > then and by not in settings.policies else then + settings.cool_down_s
+
+
+def starves(state: State) -> bool:
+    """Something is ready, and nothing runs or comes: then the cool-down holds up nobody."""
+    return bool(state.totals[Phase.READY]) and not (state.running or (state.scaling and state.scaling.open))
+
+
 class Bounds:
     """Judges one proposal after the other, each as the state is then."""
 
@@ -120,10 +140,10 @@ class Bounds:
             raise self._fault(f"asked for nodes of kind {proposal.kind!r}; declared are {known}")
         if proposal.count < 1:
             raise self._fault(f"asked for {proposal.count} nodes")
-        if self._too_soon(self.retry_at(kind)) or not ledger.can_add(kind):
+        if self._too_soon(retry_at(ledger, kind, self.settings)) or not ledger.can_add(kind):
             return None
         reduced_at = ledger.reduced_at.get(kind.name, -inf)
-        if not self._starves() and self._cools_since(kind, reduced_at):
+        if not starves(self.state) and self._cools_since(kind, reduced_at):
             return None
         count = self._in_blocks(kind, proposal.count)
         if count < 1:
@@ -133,23 +153,10 @@ class Bounds:
             why = f"{why} (of the {proposal.count:,} that were asked for; there may be {kind.most:,} in all)"
         return RequestNodes(now, kind.name, count, why)
 
-    def retry_at(self, kind: Kind) -> float:
-        """When a kind may be asked for again that has refused, in the records' time."""
-        refusals = self.ledger.refusals.get(kind.name, 0)
-        if not refusals:
-            return -inf
-        wait_s = min(self.settings.retry_s * 2.0 ** (refusals - 1), MOST_RETRY_S)
-        return self.ledger.refused_at.get(kind.name, -inf) + wait_s
-
     def _in_blocks(self, kind: Kind, count: int) -> int:
         headroom = self.ledger.headroom(kind)
         block = max(1, kind.block)
         return int(min(-(-count // block) * block, headroom))
-
-    def _starves(self) -> bool:
-        """Something is ready, and nothing runs or comes."""
-        state = self.state
-        return bool(state.totals[Phase.READY]) and not (state.running or self.ledger.open)
 
     # Fewer
 
@@ -225,11 +232,7 @@ class Bounds:
         return drained or not self._wanted_again() or not self._cools_since(kind, asked_at)
 
     def _cools_since(self, kind: Kind, then: float) -> bool:
-        """Whether it is too soon to undo what was done then. It is not where somebody, no function, has wished anew since."""
-        wished_at, by = self.ledger.wished.get(kind.name, (-inf, ""))
-        if wished_at > then and by not in self.settings.policies:
-            return False
-        return self._too_soon(then + self.settings.cool_down_s)
+        return self._too_soon(cools_until(self.ledger, kind, self.settings, then))
 
     def _beyond_what_others_keep(self, kind: Kind) -> int:
         """How many nodes of the kind, there or on their way, no opinion would keep."""

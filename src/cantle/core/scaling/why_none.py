@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from cantle.core.lifetimes import in_words, needs_s
 from cantle.core.plan import Plan
-from cantle.core.scaling.bounds import MOST_RETRY_S
+from cantle.core.scaling.bounds import cools_until, retry_at, starves
 from cantle.core.scaling.capacity import can_hold
 from cantle.core.scaling.ledger import MOST_REFUSALS, Ledger
 from cantle.core.scaling.look import Look
@@ -33,11 +33,13 @@ def why_none(state: State, task: int, now: float = 0.0) -> list[str]:
     settings = _settings(ledger.words)
     now = max(now, state.now)
     able = [kind for kind in ledger.kinds.values() if can_hold(state, kind, needs, walltime_s)]
-    told = [(kind, _bounds(ledger, kind, settings, now) or _policies(state, ledger, kind, settings)) for kind in able]
+    told = [
+        (kind, _bounds(state, ledger, kind, settings, now) or _policies(state, ledger, kind, settings)) for kind in able
+    ]
     return [f"Of kind {kind.name} {why}." for kind, why in told if why]
 
 
-def _bounds(ledger: Ledger, kind: Kind, settings: Scaling, now: float) -> str:
+def _bounds(state: State, ledger: Ledger, kind: Kind, settings: Scaling, now: float) -> str:
     """What keeps anybody from asking for one, "" when nothing does."""
     coming = [request for request in ledger.open.values() if request.kind == kind.name and request.coming]
     if coming:
@@ -58,13 +60,11 @@ def _bounds(ledger: Ledger, kind: Kind, settings: Scaling, now: float) -> str:
         blocks = f", and they come in blocks of {kind.block}" if kind.block > 1 and there < kind.most else ""
         return f"{there:,} {'is' if there == 1 else 'are'} there, and {kind.most:,} may be there at most{blocks}"
     if refusals:
-        wait_s = min(settings.retry_s * 2.0 ** (refusals - 1), MOST_RETRY_S)
-        left = ledger.refused_at.get(kind.name, now) + wait_s - now
+        left = retry_at(ledger, kind, settings) - now
         when = f"in {in_words(left)}" if left > 0 else "with the next look"
         return f"the last request was {said}; it is asked for again {when}"
     since = ledger.reduced_at.get(kind.name)
-    if since is not None and now < since + settings.cool_down_s:
-        left = since + settings.cool_down_s - now
+    if since is not None and not starves(state) and (left := cools_until(ledger, kind, settings, since) - now) > 0:
         return (
             f"one was given back, or not wanted any more, {in_words(now - since)} ago, and none is asked for within the "
             f"cool-down, for another {in_words(left)}"
