@@ -39,6 +39,12 @@ def test_each_stay_of_a_node_has_its_end_and_what_was_done_there() -> None:
     ]
 
 
+def test_what_was_made_again_elsewhere_counts_there_and_late_news_of_an_old_attempt_nowhere() -> None:
+    again = [Launch(26.0, 1, 4, on(0)), TaskEnded(27.0, 1, 3, "done"), TaskEnded(28.0, 1, 4, "done")]
+    assert [stay.done for stay in stays([*RECORDS, *again[:2]])] == [2, 1, 0]
+    assert [stay.done for stay in stays([*RECORDS, *again])] == [3, 1, 0]
+
+
 def test_where_records_are_missing_the_others_still_tell() -> None:
     assert [stay.done for stay in stays(record for record in RECORDS if record.time != 21.0)] == [2, 1]
     assert stays([]) == []

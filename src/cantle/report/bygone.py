@@ -27,7 +27,9 @@ class Stay(msgspec.Struct):
 def stays(records: Iterable[AnyRecord]) -> list[Stay]:
     """All nodes, in the order of their numbers."""
     found: list[Stay] = []
-    where: dict[int, tuple[int, ...]] = {}
+    where: dict[int, tuple[int, tuple[int, ...]]] = {}
+    """The last attempt of each task, and on which nodes that is."""
+    done: dict[int, tuple[int, ...]] = {}
     now = 0.0
     for record in records:
         if isinstance(record, NodesJoined):
@@ -39,14 +41,19 @@ def stays(records: Iterable[AnyRecord]) -> list[Stay]:
             for stay in found:
                 _leaves(stay, now, "")
         elif isinstance(record, Launch):
-            where[record.task] = tuple(place.node for place in record.on)
+            where[record.task] = record.attempt, tuple([place.node for place in record.on])
+            done.pop(record.task, None)  # its result was lost, and it is made again
         elif isinstance(record, TaskEnded) and record.outcome == "done":
-            for index in where.get(record.task, ()):
-                if index < len(found):
-                    found[index].done += 1
+            attempt, nodes = where.get(record.task, (0, ()))
+            if attempt == record.attempt:
+                done[record.task] = nodes
         now = record.time
     for stay in found:
         _leaves(stay, now, "")
+    for nodes in done.values():
+        for index in nodes:
+            if index < len(found):
+                found[index].done += 1
     return found
 
 
