@@ -251,6 +251,8 @@ def test_what_a_launcher_said_of_itself_does_not_reach_tasks_but_the_users_setti
     }
     assert cleaned(by_mpirun) == {"OMPI_MCA_btl": "self,tcp", "I_MPI_FABRICS": "shm"}
     assert cleaned({"OMPI_MCA_plm": "rsh"}) == {"OMPI_MCA_plm": "rsh"}
+    by_slurm = {"SLURM_PMIX_MAPPING_SERV": "(vector,(0,1,4))", "SLURM_PMIXP_ABORT_AGENT_PORT": "40123"}
+    assert cleaned({**by_slurm, "SLURM_PMIX_FENCE": "ring"}) == {"SLURM_PMIX_FENCE": "ring"}
 
 
 QSTAT = """\

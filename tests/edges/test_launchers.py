@@ -159,12 +159,14 @@ def test_what_the_user_prefers_for_srun_counts_but_not_what_a_step_was_started_w
 
 def test_programs_that_read_slurms_variables_see_the_partition_O12():
     stale = {"SLURM_NTASKS_PER_NODE": "1", "SLURM_NTASKS": "9", "SLURM_JOB_ID": "42", "SLURM_STEP_NEW": "x"}
+    stale |= {"SLURM_PMIX_MAPPING_SERV": "(vector,(0,1,4))", "SLURM_PMIX_FENCE": "ring"}
     prefix = OpenMpi().prefix(TWO, Surroundings("slurm", "42", stale), "/r/s")
     assert prefix.words[0] == "env"
     assert {"SLURM_TASKS_PER_NODE=2(x2)", "SLURM_NODELIST=n1,n2", "SLURM_NNODES=2"} <= set(prefix.words)
     env = prefix.env
     assert [env[name] for name in ("SLURM_NTASKS_PER_NODE", "SLURM_NTASKS", "SLURM_STEP_NEW")] == [None] * 3
     assert "SLURM_JOB_ID" not in env
+    assert env["SLURM_PMIX_MAPPING_SERV"] is None and "SLURM_PMIX_FENCE" not in env, "that is how somebody tunes his MPI"
 
 
 def test_where_an_mpirun_begins_without_ranks_it_is_still_in_the_first_node_that_it_sees():

@@ -27,8 +27,10 @@ _KEPT = (
     "SLURM_TASKS_PER_NODE",
     "SLURM_DEBUG",
     "SLURM_TIME_FORMAT",
+    "SLURM_PMIX_",
 )
-_OF_ONE_NODE = ("SLURM_JOB_GPUS",)
+"""Of these the last are how a user, or a site, tunes Slurm's PMIx."""
+_OF_ONE_NODE = ("SLURM_JOB_GPUS", "SLURM_PMIX_MAPPING_SERV")
 
 _OF_LAUNCHERS = (
     "OMPI_COMM_WORLD_",

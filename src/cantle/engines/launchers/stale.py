@@ -35,7 +35,7 @@ _OTHERS = (
 _PREFIXES = (
     "SLURM_CPU_BIND",
     "SLURM_STEP_",
-    "SLURM_PMIX",
+    "SLURM_PMIXP_",
     "OMPI_MCA_orte_",
     "OMPI_COMM_WORLD_",
     "PMIX_SERVER_",
