@@ -166,7 +166,9 @@ def test_programs_that_read_slurms_variables_see_the_partition_O12():
     env = prefix.env
     assert [env[name] for name in ("SLURM_NTASKS_PER_NODE", "SLURM_NTASKS", "SLURM_STEP_NEW")] == [None] * 3
     assert "SLURM_JOB_ID" not in env
-    assert env["SLURM_PMIX_MAPPING_SERV"] is None and "SLURM_PMIX_FENCE" not in env, "that is how somebody tunes his MPI"
+    assert env["SLURM_PMIX_MAPPING_SERV"] is None and "SLURM_PMIX_FENCE" not in env, (
+        "that is how somebody tunes his MPI"
+    )
 
 
 def test_where_an_mpirun_begins_without_ranks_it_is_still_in_the_first_node_that_it_sees():
