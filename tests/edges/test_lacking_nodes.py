@@ -12,7 +12,7 @@ from cantle.cli.daemon import Herald, go_on_without_terminal
 from cantle.core.state import State
 from cantle.errors import MachineError
 from cantle.model.kinds import Kind
-from cantle.model.records import KindsDeclared, RequestAnswered, RequestNodes
+from cantle.model.records import KindsDeclared, NodesWished, RequestAnswered, RequestNodes
 from cantle.runtime.pilot.lacking import WAITS_S, OfNodes
 
 
@@ -41,6 +41,16 @@ def test_a_request_that_waits_for_long_is_told_once_with_what_is_said_of_it() ->
     late = asked((2, 0, "job 7: pending (Priority)"), ago_s=WAITS_S + 1)
     assert [note.text for note in told(late)] == ["still waiting for 2 nodes of kind cpu: job 7: pending (Priority)"]
     assert told(late) == []
+
+
+def test_a_function_that_cannot_say_how_many_nodes_it_wants_is_told_once() -> None:
+    told, state = OfNodes(), State()
+    state.apply(KindsDeclared(1.0, [Kind("cpu", 4)]))
+    state.apply(NodesWished(2.0, "", None, "mine:wish", problem="it raised KeyError"))
+    assert [note.text for note in told(state)] == [
+        "mine:wish could not say how many nodes it wants: it raised KeyError"
+    ]
+    assert told(state) == []
 
 
 def test_as_long_as_nodes_are_not_late_nothing_is_told() -> None:

@@ -93,6 +93,29 @@ def test_news_about_nodes_are_told_once_and_those_of_an_earlier_conductor_never(
     assert GrowthNews(story.state).lines(story.state) == []
 
 
+def test_a_function_that_cannot_say_how_many_nodes_it_wants_is_news_once_while_it_fails_alike() -> None:
+    story = grown()
+    news = GrowthNews(story.state)
+    story.happens(NodesWished(13.0, "", None, "mine:wish", "", "it raised KeyError"))
+    assert news.lines(story.state)[-1] == "mine:wish could not say how many nodes it wants: it raised KeyError"
+    story.happens(NodesWished(14.0, "", None, "mine:wish", "", "it raised KeyError"))
+    assert news.lines(story.state) == []
+    story.happens(NodesWished(15.0, "", None, "mine:wish", "", "it took too long"))
+    assert news.lines(story.state) == ["mine:wish could not say how many nodes it wants: it took too long"]
+    later = GrowthNews(story.state).lines(story.state)
+    assert later[-1].endswith("it took too long"), "what went wrong before the first look is told as well"
+
+
+def test_a_policy_without_kinds_of_node_is_refused_with_what_would_help(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ["map", "echo {}", "--range", "1-2", "-o", str(tmp_path / "out")]
+    assert cantle(*words, "--scaling", "fixed:2") == 1
+    assert "--scaling fixed:2: no node can be asked for, as no kinds of node are declared" in capfd.readouterr().err
+    assert not (tmp_path / "out").exists()
+    assert cantle(*words, "--scaling", "idle=5") == 0, "a bound asks for nothing"
+
+
 def test_a_flood_of_decisions_is_told_in_few_lines() -> None:
     story = grown()
     for each in range(40):

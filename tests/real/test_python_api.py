@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import cantle
+from cantle.errors import RequestError
 
 pytestmark = pytest.mark.real
 
@@ -44,6 +45,53 @@ def nap(seconds: float) -> float:
 @cantle.task
 def many_bytes(size: int) -> bytes:
     return b"x" * size
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"walltime": [3]}, "walltime=[3] is no number of seconds"),
+        ({"memory": {}}, "memory={} is no number of MiB"),
+        ({"priority": "high"}, "priority='high' is no number"),
+        ({"widths": 3}, "widths=3 is no list of whole numbers"),
+        ({"widths": ["2"]}, "widths=['2'] is no list of whole numbers"),
+        ({"resources": ["licence"]}, "resources=['licence'] does not say how many of what"),
+        ({"kind": 4}, "kind=4 is no text"),
+    ],
+)
+def test_an_option_of_the_wrong_sort_is_told_by_its_key(options: dict[str, object], words: str) -> None:
+    with pytest.raises(RequestError) as told:
+        square.with_options(**options)  # type: ignore[arg-type]
+    assert words in str(told.value) and str(told.value).startswith("square: ")
+
+
+def test_none_takes_an_option_back() -> None:
+    needy = square.with_options(cores=2, walltime=5, memory="1 GB", widths=[1, 2], estimate=3)
+    plain = needy.with_options(cores=None, walltime=None, memory=None, widths=None, estimate=None)  # type: ignore[arg-type]
+    assert (plain.step, plain.estimate_s) == (square.step, 0.0) and needy.step != square.step
+
+
+def test_what_is_no_function_and_what_is_no_future_is_told_at_once(pilot: cantle.Pilot) -> None:
+    with pytest.raises(TypeError, match="9 cannot be called: give the function"):
+        pilot.submit(square(3))  # type: ignore[arg-type]
+    with pytest.raises(RequestError, match="3 is not the future of a call"):
+        square.submit(1, after=[3])  # type: ignore[list-item]
+    future = square.submit(2)
+    with pytest.raises(TypeError, match=r"give its \.values\(\)"):
+        cantle.gather({"a": future})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"ask for future\.result\(\)"):
+        cantle.gather(future)  # type: ignore[call-overload]
+    for waiting in (cantle.gather, cantle.wait, cantle.as_completed):
+        with pytest.raises(TypeError, match="which 7 is not"):
+            waiting([future, 7])
+    assert cantle.gather([future]) == [4]
+
+
+def test_a_function_as_policy_is_told_to_be_named() -> None:
+    with pytest.raises(RequestError, match='as in "my_module:function"'):
+        cantle.open(kinds={"cpu": {"cores": 1, "provider": "local"}}, scaling=len)  # type: ignore[arg-type]
+    with pytest.raises(RequestError, match='as in "my_module:function"'):
+        cantle.open(kinds={"cpu": {"cores": 1, "provider": "local"}}, scaling=["demand", len])  # type: ignore[list-item]
 
 
 class Model:
@@ -352,3 +400,25 @@ def test_o11_who_asks_for_a_result_that_was_lost_waits_until_it_is_made_again(
         while list(arguments.iterdir()) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert not list(arguments.iterdir())
+
+
+def test_a_call_handed_in_after_the_pilot_has_died_says_that_it_has_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cantle.runtime.pilot.visiting import PilotGoneError
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with cantle.open(cores=1, directory=tmp_path / "run") as pilot:
+        napping = nap.submit(60)
+        status = subprocess.run(
+            [sys.executable, "-m", "cantle", "status", str(tmp_path / "run")],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        os.kill(int(status.stdout.partition("conductor pid ")[2].split()[0]), signal.SIGKILL)
+        with pytest.raises(PilotGoneError, match="went away"):
+            napping.result(timeout=60)
+        with pytest.raises(PilotGoneError, match="went away"):
+            square.submit(2)
+        assert pilot.closed

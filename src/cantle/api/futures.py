@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import concurrent.futures
 from collections import deque
-from collections.abc import AsyncIterator, Generator, Iterable, Iterator
+from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Mapping
 from concurrent.futures._base import (
     CANCELLED,
     CANCELLED_AND_NOTIFIED,
@@ -329,7 +329,7 @@ def gather(futures: Iterable[Future[T]], *, return_exceptions: bool = False) -> 
 
     Raises the first error as soon as there is one (the others go on); with `return_exceptions` errors stand among the results.
     """
-    wanted = list(futures)
+    wanted = _futures_in("gather", futures)
     _flush(wanted)
     if not return_exceptions:
         done, _ = concurrent.futures.wait(set(wanted), return_when=concurrent.futures.FIRST_EXCEPTION)
@@ -358,7 +358,7 @@ def wait(
     futures: Iterable[Future[T]], timeout: float | None = None, return_when: str = concurrent.futures.ALL_COMPLETED
 ) -> tuple[set[Future[T]], set[Future[T]]]:
     """Those that are over and those that are not, as `concurrent.futures.wait` has it."""
-    wanted = set(futures)
+    wanted = set(_futures_in("wait", futures))
     _flush(wanted)
     done, left = concurrent.futures.wait(wanted, timeout, return_when)
     return done, left  # type: ignore[return-value]
@@ -371,7 +371,7 @@ class as_completed(Iterator[Future[T]]):  # noqa: N801 (people know it as a func
     """
 
     def __init__(self, futures: Iterable[Future[T]], timeout: float | None = None) -> None:
-        self._wanted = set(futures)
+        self._wanted = set(_futures_in("as_completed", futures))
         self._timeout = timeout
         self._iterator: Iterator[Any] | None = None
 
@@ -405,6 +405,19 @@ class as_completed(Iterator[Future[T]]):  # noqa: N801 (people know it as a func
         deadline = None if self._timeout is None else loop.time() + self._timeout
         for _ in range(len(wanted)):
             yield await asyncio.wait_for(over.get(), None if deadline is None else deadline - loop.time())
+
+
+def _futures_in(what: str, given: Iterable[Future[T]]) -> list[Future[T]]:
+    """Raises TypeError for what is none of `concurrent.futures`, with what would help."""
+    if isinstance(given, concurrent.futures.Future):
+        raise TypeError(f"cantle.{what} takes several futures: give [future], or ask for future.result()")
+    if isinstance(given, Mapping):
+        raise TypeError(f"cantle.{what} takes futures, and not a mapping of them: give its .values()")
+    found = list(given)
+    for each in found:
+        if not isinstance(each, concurrent.futures.Future):
+            raise TypeError(f"cantle.{what} takes futures, which {each!r} is not")
+    return found
 
 
 def _flush(futures: Iterable[Future[Any]]) -> None:

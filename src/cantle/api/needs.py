@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypedDict
+from typing import TypedDict, cast
 
 from cantle.errors import RequestError
 from cantle.model.resources import Needs
@@ -17,6 +17,7 @@ class Options(TypedDict, total=False):
     `widths`: any of these numbers of nodes. `retries`: further attempts after a failure. `walltime`: seconds, or text as in
     "10 min"; the call is ended then. `estimate`: how long it takes as far as anybody knows, likewise. `priority`: higher goes
     first. `kind`: of node. `partition`: where it runs, by name. `name`: what people see instead of the function's.
+    None is as if nothing had been said.
     """
 
     cores: int
@@ -41,8 +42,18 @@ def step_of(name: str, options: Options) -> Step:
     """The step whose tasks are calls with these options. Raises RequestError with the key that is wrong."""
     if unknown := sorted(options.keys() - _KNOWN):
         raise RequestError(f"{name}: there is no option {unknown[0]}=; there are {', '.join(sorted(_KNOWN))}")
-    widths = tuple(sorted(set(options.get("widths", ()))))
-    named = dict(options.get("resources", {}))
+    options = _said(options)
+    given, counted = options.get("widths", ()), options.get("resources", {})
+    if isinstance(given, str) or not isinstance(given, Sequence) or not all(type(width) is int for width in given):
+        raise RequestError(f"{name}: widths={given!r} is no list of whole numbers, as in [1, 2, 4]")
+    if not isinstance(counted, Mapping):
+        raise RequestError(f'{name}: resources={counted!r} does not say how many of what, as in {{"licence": 1}}')
+    for key in ("kind", "partition", "name"):
+        if not isinstance(text := options.get(key, ""), str):
+            raise RequestError(f"{name}: {key}={text!r} is no text")
+    if not _is_number(priority := options.get("priority", 0.0)):
+        raise RequestError(f"{name}: priority={priority!r} is no number")
+    widths, named = tuple(sorted(set(given))), dict(counted)
     for key, least, value in (
         ("cores", 0, options.get("cores", 1)),
         ("gpus", 0, options.get("gpus", 0)),
@@ -68,7 +79,7 @@ def step_of(name: str, options: Options) -> Step:
         needs,
         walltime_s=_seconds(name, "walltime", options.get("walltime", 0.0)),
         retries=options.get("retries", 0),
-        priority=float(options.get("priority", 0.0)),
+        priority=float(priority),
         widths=widths if len(widths) > 1 else (),
         partition=options.get("partition", ""),
     )
@@ -76,7 +87,15 @@ def step_of(name: str, options: Options) -> Step:
 
 def estimate_of(name: str, options: Options) -> float:
     """Seconds, 0 where nobody knows. Raises RequestError."""
-    return _seconds(name, "estimate", options.get("estimate", 0.0))
+    return _seconds(name, "estimate", _said(options).get("estimate", 0.0))
+
+
+def _said(options: Options) -> Options:
+    return cast("Options", {key: value for key, value in options.items() if value is not None})
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _seconds(name: str, key: str, value: float | str) -> float:
@@ -87,7 +106,7 @@ def _seconds(name: str, key: str, value: float | str) -> float:
             return duration_s(value)
         except ValueError as problem:
             raise RequestError(f"{name}: {key}={value!r}: {problem}") from None
-    if not 0 <= value < float("inf"):
+    if not _is_number(value) or not 0 <= value < float("inf"):
         raise RequestError(f"{name}: {key}={value!r} is no number of seconds")
     return float(value)
 
@@ -100,6 +119,6 @@ def _memory(name: str, value: int | str) -> int:
             return memory_mib(value)
         except ValueError as problem:
             raise RequestError(f"{name}: memory={value!r}: {problem}") from None
-    if value < 0:
+    if not _is_number(value) or not 0 <= value < float("inf"):
         raise RequestError(f"{name}: memory={value!r} is no number of MiB")
     return int(value)

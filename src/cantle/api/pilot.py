@@ -37,13 +37,18 @@ _open: list[Pilot] = []
 
 
 def current() -> Pilot:
-    """The pilot of the `with` block that we are in; otherwise the one that was opened last. Raises RequestError."""
+    """The pilot of the `with` block that we are in; otherwise the one that was opened last. Raises RequestError.
+
+    One that went away by itself is still the one that is meant: what is asked of it says that it has gone.
+    """
     pilot = _current.get()
-    if pilot is not None and not pilot.closed:
+    if pilot is not None and (not pilot.closed or (not pilot._is_closed and pilot._seat.went_away)):
         return pilot
     for pilot in reversed(_open):
         if not pilot.closed:
             return pilot
+    if _open:
+        return _open[-1]
     if "CANTLE_TASK" in os.environ:
         raise RequestError(
             "a call cannot hand in calls to the pilot that it runs on: let it return what is to be done, and hand that in from "
@@ -287,6 +292,8 @@ class Pilot:
         return task
 
     def _number_in(self, future: Future[Any]) -> int:
+        if not isinstance(future, Future):
+            raise RequestError(f"{future!r} is not the future of a call: after=[...] takes what submit() returned")
         if future._seat is not self._seat:
             raise RequestError(f"{future!r} is of another pilot; take its result() and hand that over")
         return future.number
@@ -340,6 +347,16 @@ def open(
 
         declared |= dict(kinds or {})
         words += ["--kinds", json.dumps(declared)]
-    for policy in [scaling] if isinstance(scaling, str) and scaling else scaling:
+    for policy in [scaling] if isinstance(scaling, str) and scaling else _texts("scaling", scaling):
         words += ["--scaling", policy]
     return Pilot(begin(pilot, Path(directory) if directory is not None else None, name, words))
+
+
+def _texts(key: str, given: Any) -> Sequence[str]:
+    """What is said of policies. A function itself cannot go to the pilot, which is a process of its own."""
+    if callable(given) or not isinstance(given, Sequence) or not all(isinstance(each, str) for each in given):
+        raise RequestError(
+            f'{key}={given!r} is no text and no list of texts, as in ["payoff", "idle=60s"]; a function of your own is named '
+            'by where it is to be imported from, as in "my_module:function"'
+        )
+    return given

@@ -396,6 +396,11 @@ class Seat:
             future.tell_callbacks()
             del future
 
+    @property
+    def went_away(self) -> bool:
+        """The pilot has gone by itself, or sent this program away."""
+        return isinstance(self._gone, PilotGoneError)
+
     def _why_closed(self) -> BaseException:
         if self._pid != os.getpid():
             return RequestError("this process was forked from the one that opened the pilot; open one of its own here")

@@ -21,6 +21,8 @@ class Task(Generic[P, R]):
     """A function with what its calls need. Called directly it is the function."""
 
     def __init__(self, function: Callable[P, R], options: Options) -> None:
+        if not callable(function):
+            raise TypeError(f"{function!r} cannot be called: give the function, and not what it returned")
         functools.update_wrapper(self, function)
         self.function = function
         self.options = options

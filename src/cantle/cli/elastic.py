@@ -58,8 +58,19 @@ def elastic_options(parser: ArgumentParser) -> None:
 def kinds_asked(asked: Namespace) -> tuple[Declared, ...]:
     """The kinds that the command line declares, else the study; what it says of scaling is put down if nothing else is said.
 
-    Raises StudyError, RequestError.
+    Raises StudyError, RequestError, also for a policy that nobody could carry out.
     """
+    wanted = [word for word in asked.scaling if "=" not in word.partition(":")[0]]
+    kinds = _declared(asked)
+    if wanted and not kinds:
+        raise wrong(
+            f"--scaling {wanted[0]}: no node can be asked for, as no kinds of node are declared. Say which there are: --kinds "
+            "'cpu: {cores: 4, max: 8, provider: local}', or `cantle: {kinds: ...}` in the study"
+        )
+    return kinds
+
+
+def _declared(asked: Namespace) -> tuple[Declared, ...]:
     if asked.kinds is None:
         study: Path | None = getattr(asked, "study_file", None)
         if study is None or study.suffix not in (".yaml", ".yml"):

@@ -50,7 +50,11 @@ def growth_lines(state: State, now: float) -> Iterator[str]:
             said = printable(request.detail) or "nobody said why"
             yield f"request {request.number}: {request.refused:,} of {request.count:,} of kind {kind} refused: {said}"
     for by, problem in ledger.problems.items():
-        yield f"{printable(by)} could not say how many nodes it wants: {printable(problem)}"
+        yield _failing(by, problem)
+
+
+def _failing(by: str, problem: str) -> str:
+    return f"{printable(by)} could not say how many nodes it wants: {printable(problem)}"
 
 
 def _numbers(ledger: Ledger, kind: str) -> str:
@@ -181,9 +185,10 @@ class GrowthNews:
         self._joined: dict[int, int] = {}
         self._refused: dict[int, int] = {}
         self._released: set[int] = set()
+        self._problems: dict[str, str] = {}
 
     def lines(self, state: State) -> list[str]:
-        """A line each for nodes that were asked for, came, were refused, or were given back."""
+        """A line each for nodes that were asked for, came, were refused, or were given back, and for a function that fails."""
         ledger = state.scaling
         if ledger is None:
             return []
@@ -202,6 +207,9 @@ class GrowthNews:
                 self._refused[each.number] = each.refused
         self._asked = len(ledger.requests)
         found += [f"{count(number, 'node')} of kind {kind} came" for kind, number in came.items()]
+        if ledger.problems != self._problems:
+            found += [_failing(by, why) for by, why in ledger.problems.items() if self._problems.get(by) != why]
+            self._problems = dict(ledger.problems)
         new = [index for index in ledger.released if index not in self._released]
         self._released.update(new)
         for index in new[:MOST_TOLD]:

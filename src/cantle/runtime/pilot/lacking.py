@@ -21,13 +21,21 @@ class OfNodes:
         """By request: of how many nodes it was told that they do not come."""
         self._refused_at: dict[str, float] = {}
         self._waiting: set[int] = set()
+        self._problems: dict[str, str] = {}
 
     def __call__(self, state: State) -> list[Note]:
         """What is new."""
         ledger = state.scaling
-        if ledger is None or not ledger.requests:
+        if ledger is None:
             return []
         found = []
+        if ledger.problems != self._problems:
+            before, self._problems = self._problems, dict(ledger.problems)
+            found += [
+                Note(f"{by} could not say how many nodes it wants: {why}")
+                for by, why in self._problems.items()
+                if before.get(by) != why
+            ]
         if ledger.refused_at != self._refused_at:
             self._refused_at = dict(ledger.refused_at)
             found += [note for request in ledger.requests if (note := self._refusal(request))]
