@@ -185,6 +185,13 @@ def test_commands_print_names_and_find_all_they_need_in_words_and_environment(
     assert there(tmp_path) == []
 
 
+def test_what_a_command_prints_beside_names_takes_no_machine_s_place(tmp_path: Path) -> None:
+    heard, noisy = Heard(), "sh -c 'echo Starting a machine ...; echo m1; head -c 300 /dev/zero | tr \\\\0 x'"
+    CustomProvider(CPU, Commands(noisy, "true")).add(asked(tmp_path, 1), heard)
+    assert heard.instances == ["m1"] and heard.refusals == []
+    assert "has printed 'Starting a machine ...', which is taken for no machine's name" in heard.notes[0]
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

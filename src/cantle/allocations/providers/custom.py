@@ -30,6 +30,8 @@ PATIENCE_S = 300.0
 """So long a function or a command may take."""
 JOINS_S = 600.0
 """A machine that has not joined by then, or by three times as long as its kind takes to start, is removed again."""
+_LONGEST = 200
+"""Letters of a line that a command prints as the name of a machine."""
 _TAIL = 400
 _LOOK_S = 5.0
 
@@ -80,6 +82,12 @@ class CustomProvider:
         self._answers = answers
         cloud, kind = self._cloud, self.kind.name
         given = self._bounded(lambda: _names(cloud.add(asked, kind)), asked.number, "add")
+        if isinstance(cloud, Commands) and (odd := [name for name in given if len(name) > _LONGEST or " " in name]):
+            given = [name for name in given if name not in odd]
+            answers.note(
+                f"{cloud.name} has printed {_short(odd[0])}, which is taken for no machine's name: print names alone, one a "
+                "line, and what else is to be read to standard error"
+            )
         new = [name for name in dict.fromkeys(given) if name not in self._there]
         until = monotonic() + self._joins_s
         for name in new:
