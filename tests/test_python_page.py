@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import cantle
 from cantle.api.needs import Options
 
 PAGE = (Path(__file__).parent.parent / "docs" / "python.md").read_text()
@@ -41,3 +42,11 @@ def test_the_table_names_every_option() -> None:
     rows = [line for line in PAGE.splitlines() if line.startswith("| `")]
     named = [name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])]
     assert sorted(named) == sorted(Options.__annotations__)
+
+
+def test_each_error_that_the_page_names_can_be_caught_by_the_name_that_it_has_there() -> None:
+    named = {name.split(".")[-1] for name in re.findall(r"`(?:cantle\.)?(\w+Error)`", PAGE)}
+    ours = named - {"ZeroDivisionError"}
+    assert {"CantleError", "DependencyError", "WalltimeError", "RemoteError", "PilotGoneError", "RequestError"} <= ours
+    for name in ours:
+        assert issubclass(getattr(cantle, name), cantle.CantleError)

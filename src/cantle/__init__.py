@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from cantle.api.tasks import task as task
     from cantle.errors import CantleError as CantleError
     from cantle.errors import DependencyError as DependencyError
+    from cantle.errors import MachineError as MachineError
+    from cantle.errors import PilotGoneError as PilotGoneError
     from cantle.errors import RemoteError as RemoteError
+    from cantle.errors import RequestError as RequestError
     from cantle.errors import WalltimeError as WalltimeError
 
 __version__ = "0.1.0"
@@ -37,8 +40,11 @@ _FROM = {
     "task": "api.tasks",
     "CantleError": "errors",
     "DependencyError": "errors",
+    "MachineError": "errors",
     "RemoteError": "errors",
+    "RequestError": "errors",
     "WalltimeError": "errors",
+    "PilotGoneError": "errors",
 }
 """Names that are there when they are asked for: the command line needs none of them."""
 

@@ -91,3 +91,7 @@ class DependencyError(RemoteError):
 
 class WalltimeError(RemoteError, TimeoutError):
     """A Python call took longer than its walltime, and was ended."""
+
+
+class PilotGoneError(MachineError):
+    """The pilot went away in the middle of a conversation."""

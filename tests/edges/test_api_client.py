@@ -12,7 +12,7 @@ import pytest
 
 from cantle.api.futures import Future
 from cantle.api.seat import Seat
-from cantle.errors import CantleError, DependencyError
+from cantle.errors import CantleError, DependencyError, PilotGoneError
 from cantle.model.study import Step
 from cantle.runner.calling.values import pack_error
 from cantle.runtime.pilot.messages import framed
@@ -29,7 +29,6 @@ from cantle.runtime.pilot.sitting_messages import (
     NewTasks,
     Up,
 )
-from cantle.runtime.pilot.visiting import PilotGoneError
 
 
 class Pilot:

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cantle.errors import RequestError
+from cantle.errors import PilotGoneError, RequestError
 from cantle.runtime.inbox import SelectInbox
 from cantle.runtime.pilot import door as doors
 from cantle.runtime.pilot.address import Address, door_folder, published
@@ -36,7 +36,7 @@ from cantle.runtime.pilot.messages import (
     proof,
     unframed,
 )
-from cantle.runtime.pilot.visiting import PilotGoneError, ask
+from cantle.runtime.pilot.visiting import ask
 from cantle.store.layout import Layout
 from cantle.store.lock import ConductorLock
 

@@ -405,7 +405,7 @@ def test_o11_who_asks_for_a_result_that_was_lost_waits_until_it_is_made_again(
 def test_a_call_handed_in_after_the_pilot_has_died_says_that_it_has_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cantle.runtime.pilot.visiting import PilotGoneError
+    from cantle.errors import PilotGoneError
 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with cantle.open(cores=1, directory=tmp_path / "run") as pilot:

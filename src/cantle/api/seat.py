@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cantle.errors import CantleBug, MachineError, RequestError
+from cantle.errors import CantleBug, MachineError, PilotGoneError, RequestError
 from cantle.model.study import Step
 from cantle.runtime.pilot.messages import framed
 from cantle.runtime.pilot.sitting_messages import (
@@ -46,7 +46,6 @@ from cantle.runtime.pilot.sitting_messages import (
     PartitionNews,
     Up,
 )
-from cantle.runtime.pilot.visiting import PilotGoneError
 
 if TYPE_CHECKING:
     import socket

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from cantle.errors import MachineError, RequestError
+from cantle.errors import PilotGoneError, RequestError
 from cantle.runtime.pilot.address import Address, published
 from cantle.runtime.pilot.messages import (
     MOST_ANSWERED,
@@ -33,10 +33,6 @@ from cantle.store.lock import holder
 
 QUICK_S = 10.0
 """A pilot that is well answers sooner, except a submission, which may have much to read."""
-
-
-class PilotGoneError(MachineError):
-    """The pilot went away in the middle of a conversation."""
 
 
 def ask(pilot: Path, name: str, question: Question, timeout_s: float | None = QUICK_S) -> Answer:
