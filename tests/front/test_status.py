@@ -299,7 +299,7 @@ def test_a_dead_conductor_is_told_from_a_living_one(tmp_path: Path, capsys: pyte
         assert load(tmp_path / "run").condition == Condition.RUNNING
     assert load(tmp_path / "run").condition == Condition.DEAD
     assert cantle("status", tmp_path / "run") == 0
-    assert f"its conductor is dead: resume with `cantle resume {tmp_path}/run`" in capsys.readouterr().out
+    assert f"its conductor is dead: go on with `cantle resume {tmp_path}/run`" in capsys.readouterr().out
 
 
 def test_a_run_whose_study_was_never_written_down_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -237,7 +237,7 @@ def test_a_lost_node_is_told_of_on_the_terminal(going: Callable[..., GoingRun]) 
 def test_a_plan_names_a_packer_that_computes_for_ever(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def dreams(plan):\n    while True:\n        pass\n    yield\n")
     (tmp_path / "study.yaml").write_text(STUDY)
-    shorter = "import cantle.runtime.patience as p, sys; p.PACKER_S = 0.2; p.bounded.__defaults__ = (0.2,); "
+    shorter = "import cantle.runtime.patience as p, sys; p.bounded.__defaults__ = (0.2, 'packer'); "
     code = shorter + "from cantle.cli.main import main; main()"
     told = subprocess.run(
         [sys.executable, "-c", code, "plan", "study.yaml", "--nodes", "2x1", "--packer", "mine:dreams"],
