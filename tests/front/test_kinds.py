@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
 from cantle.allocations.providers.batch import JobOptions
 from cantle.allocations.providers.declared import Declared
+from cantle.cli.elastic import kinds_asked
 from cantle.errors import RequestError, StudyError
 from cantle.model.kinds import Kind
 from cantle.readers.base import ReadOptions
@@ -131,3 +133,16 @@ def test_what_is_wrong_with_them_is_told_when_the_study_is_read(good: str, bad: 
     assert [problem.key for problem in told.value.problems] == [key]
     with pytest.raises(StudyError):
         elasticity_in(file)
+
+
+def test_what_options_say_takes_the_place_of_the_studys_key_by_key(tmp_path: Path) -> None:
+    file = tmp_path / "grows.yaml"
+    file.write_text(STUDY)
+
+    def asked(kinds: str | None, scaling: list[str]) -> tuple[list[str], list[str]]:
+        options = Namespace(kinds=kinds, scaling=scaling, study_file=file)
+        return [each.kind.name for each in kinds_asked(options)], options.scaling
+
+    assert asked(None, []) == (["small"], ["demand", "idle=1s"])
+    assert asked("large: {cores: 8, provider: local}", []) == (["large"], ["demand", "idle=1s"])
+    assert asked(None, ["fixed:2"]) == (["small"], ["fixed:2"])

@@ -71,21 +71,25 @@ def kinds_asked(asked: Namespace) -> tuple[Declared, ...]:
 
 
 def _declared(asked: Namespace) -> tuple[Declared, ...]:
+    kinds, words = _of_the_study(getattr(asked, "study_file", None))
+    asked.scaling = asked.scaling or list(words)
     if asked.kinds is None:
-        study: Path | None = getattr(asked, "study_file", None)
-        if study is None or study.suffix not in (".yaml", ".yml"):
-            return ()
-        data = study.read_bytes() if study.is_file() else b""
-        if b"kinds:" not in data and b"scaling:" not in data:
-            return ()
-        from cantle.readers.kinds import elasticity_in
-
-        kinds, words = elasticity_in(study)
-        asked.scaling = asked.scaling or list(words)
         return kinds
     from cantle.readers.kinds import kinds_in_words
 
     return kinds_in_words(asked.kinds)
+
+
+def _of_the_study(study: Path | None) -> tuple[tuple[Declared, ...], tuple[str, ...]]:
+    """The kinds that it declares, and what it says of scaling."""
+    if study is None or study.suffix not in (".yaml", ".yml") or not study.is_file():
+        return (), ()
+    data = study.read_bytes()
+    if b"kinds:" not in data and b"scaling:" not in data:
+        return (), ()
+    from cantle.readers.kinds import elasticity_in
+
+    return elasticity_in(study)
 
 
 def takes_part(asked: Namespace) -> bool:
