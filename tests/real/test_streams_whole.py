@@ -115,7 +115,8 @@ def test_a_study_with_streams_runs_on_logical_nodes_and_its_output_is_found(tmp_
 
 
 def test_what_ranks_printed_that_cantle_starts_itself_is_found(tmp_path: Path) -> None:
-    run = "{cmd: 'echo rank $RANK; $(LAUNCHER) test $CANTLE_ATTEMPT = 2', nodes: 2, procs: 4}"
+    all_have = "touch at.$RANK; until [ -e at.0 ] && [ -e at.1 ] && [ -e at.2 ] && [ -e at.3 ]; do sleep 0.02; done"
+    run = "{cmd: 'echo rank $RANK; " + all_have + "; $(LAUNCHER) test $CANTLE_ATTEMPT = 2', nodes: 2, procs: 4}"
     text = f"description: {{name: own, description: d}}\nstudy: [{{name: ring, description: d, run: {run}}}]\n"
     (tmp_path / "study.yaml").write_text(text)
     words = ("--nodes", "2x2", "--launcher", "cantle", "-a", "2", "-o", "out")
