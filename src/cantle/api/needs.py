@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypedDict, cast
 
 from cantle.errors import RequestError
 from cantle.model.resources import Needs
 from cantle.model.study import Step
+from cantle.readers.quantities import duration_s, memory_mib
 
 
 class Options(TypedDict, total=False):
@@ -99,26 +100,20 @@ def _is_number(value: object) -> bool:
 
 
 def _seconds(name: str, key: str, value: float | str) -> float:
-    if isinstance(value, str):
-        from cantle.readers.quantities import duration_s
-
-        try:
-            return duration_s(value)
-        except ValueError as problem:
-            raise RequestError(f"{name}: {key}={value!r}: {problem}") from None
-    if not _is_number(value) or not 0 <= value < float("inf"):
-        raise RequestError(f"{name}: {key}={value!r} is no number of seconds")
-    return float(value)
+    return float(_quantity(name, key, value, duration_s, "seconds"))
 
 
 def _memory(name: str, value: int | str) -> int:
-    if isinstance(value, str):
-        from cantle.readers.quantities import memory_mib
+    return int(_quantity(name, "memory", value, memory_mib, "MiB"))
 
+
+def _quantity(name: str, key: str, value: float | str, read: Callable[[str], float], unit: str) -> float:
+    """What it says, as text with a unit or as a number of them."""
+    if isinstance(value, str):
         try:
-            return memory_mib(value)
+            return read(value)
         except ValueError as problem:
-            raise RequestError(f"{name}: memory={value!r}: {problem}") from None
+            raise RequestError(f"{name}: {key}={value!r}: {problem}") from None
     if not _is_number(value) or not 0 <= value < float("inf"):
-        raise RequestError(f"{name}: memory={value!r} is no number of MiB")
-    return int(value)
+        raise RequestError(f"{name}: {key}={value!r} is no number of {unit}")
+    return value
