@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Generator
 from typing import Any
 
@@ -25,14 +24,6 @@ def _nothing_around(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests that run within a task of Cantle's, or in a batch job, must not take its environment for their own."""
     for name in [name for name in os.environ if name.startswith(_AROUND) and name != "SLURM_CONF"]:
         monkeypatch.delenv(name)
-
-
-@pytest.fixture(autouse=True)
-def _nothing_hangs_on_from_before() -> None:
-    """What a process has seen of its job's nodes holds for a run, and not for the tests after it."""
-    orphans = sys.modules.get("cantle.engines.launchers.orphans")
-    if orphans is not None:
-        orphans.forget()
 
 
 def _forbid_skip(report: pytest.TestReport | pytest.CollectReport) -> None:

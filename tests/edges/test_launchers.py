@@ -7,11 +7,13 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 from runner_rig import rig
 
+from cantle.core.state import State
 from cantle.engines.launchers import choosing, probing, ranks
 from cantle.engines.launchers.base import Host, Layout, Seat, Surroundings
 from cantle.engines.launchers.found import Found
@@ -21,11 +23,15 @@ from cantle.engines.launchers.mpich import Mpich
 from cantle.engines.launchers.openmpi import OpenMpi
 from cantle.engines.launchers.slurm import Srun
 from cantle.engines.launchers.stale import compressed
+from cantle.engines.process import ProcessEngine
 from cantle.errors import RequestError
 from cantle.model.resources import Needs, Node, Place
-from cantle.model.study import Command
+from cantle.model.study import Command, Commands, Study
 from cantle.readers.base import ReadOptions
 from cantle.readers.maestro import MaestroReader
+from cantle.runtime.inbox import SelectInbox
+from cantle.runtime.pilot.sharing_work import SharedWork
+from cantle.runtime.real import RealWorld
 from cantle.testing import check_launcher
 
 JOB = Surroundings("slurm", "42")
@@ -337,12 +343,20 @@ def stub(folder: Path, name: str, text: str) -> None:
     path.chmod(0o755)
 
 
-def command(tmp_path: Path, cmd: str, launcher: str = "", batch: str = "", more: str = "walltime: '10:00'") -> Command:
+def read(tmp_path: Path, cmd: str, launcher: str = "", batch: str = "", more: str = "walltime: '10:00'") -> Study:
     path = tmp_path / "study.yaml"
     path.write_text(STUDY % (batch, more, cmd))
-    study = MaestroReader().read(path, ReadOptions(launcher=launcher, elsewhere=True))
+    return MaestroReader().read(path, ReadOptions(launcher=launcher, elsewhere=True))
+
+
+def first_of(work: Commands) -> Command:
+    """The command of the first task, on two nodes."""
     nodes = tuple(Node(f"n{n}", 4) for n in (1, 2))
-    return study.work("/out").command(0, 1, False, (Place(0, "0-1"), Place(1, "2-3")), nodes)
+    return work.command(0, 1, False, (Place(0, "0-1"), Place(1, "2-3")), nodes)
+
+
+def command(tmp_path: Path, cmd: str, launcher: str = "", batch: str = "", more: str = "walltime: '10:00'") -> Command:
+    return first_of(read(tmp_path, cmd, launcher, batch, more).work("/out"))
 
 
 def body(command: Command) -> str:
@@ -357,6 +371,29 @@ def test_in_a_job_of_slurms_a_launch_is_a_step_on_exactly_its_nodes(in_a_job, tm
     )
     assert made.launches
     assert made.env["SLURM_MEM_PER_CPU"] is None
+
+
+def test_launches_overlap_with_what_may_hang_on_in_the_run_that_has_lost_a_node_and_in_no_other(in_a_job, tmp_path):
+    study = read(tmp_path, "$(LAUNCHER) app")
+    hit, other = study.work("/out"), study.work("/out")
+    inbox = SelectInbox()
+    engine = ProcessEngine(inbox, str(tmp_path))
+    RealWorld(State(), inbox, SimpleNamespace(open=lambda inbox: None), engine, hit)
+    engine.launch_lost_a_node()
+    assert " --overlap " in body(first_of(hit))
+    assert " --overlap " not in body(first_of(other))
+    inbox.close()
+
+
+def test_what_may_hang_on_is_in_the_way_of_all_studies_of_a_pilot_also_of_later_ones(in_a_job, tmp_path):
+    study = read(tmp_path, "$(LAUNCHER) app")
+    early, late = study.work("/early"), study.work("/late")
+    shared = SharedWork(State())
+    shared.add(0, early)
+    assert " --overlap " not in body(first_of(early))
+    shared.launch_lost_a_node()
+    shared.add(1, late)
+    assert [" --overlap " in body(first_of(work)) for work in (early, late)] == [True, True]
 
 
 def test_where_the_site_has_a_default_for_mpi_it_counts(in_a_job, tmp_path):

@@ -127,6 +127,16 @@ class CallingEngine(Engine, Protocol):
 
 
 @runtime_checkable
+class SpreadingEngine(Engine, Protocol):
+    """An engine whose attempts may spread over nodes by a program that is not ours.
+
+    `launch_lost_a_node` is called when such an attempt has lost one of its nodes.
+    """
+
+    launch_lost_a_node: Callable[[], None]
+
+
+@runtime_checkable
 class KeepingEngine(Engine, Protocol):
     """An engine whose attempts leave results or files on their nodes.
 

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from cantle.engines.launchers.orphans import launch_lost_a_node
 from cantle.engines.verdict import Result, verdict
 from cantle.model.records import Event, Launch, NodeLost, Outcome, TaskHindered, TaskStarted
 from cantle.model.resources import Node, list_to_mask
@@ -93,7 +92,8 @@ class Gangs:
     """All attempts that have several nodes or several parts. It decides; `end` and `put` do it.
 
     `end(part, outcome, why, grace_s)` ends a part, with a grace below 0 after that of its node; `put` takes events; `tell`
-    sends a message to the runner of a node, if there is one.
+    sends a message to the runner of a node, if there is one. `launch_lost_a_node` hears of each attempt that spreads itself
+    and has lost one of its nodes.
     """
 
     def __init__(
@@ -101,10 +101,12 @@ class Gangs:
         end: Callable[[Key, Outcome, str, float], None],
         put: Callable[[Event], None],
         tell: Callable[[int, Sweep], bool],
+        launch_lost_a_node: Callable[[], None],
     ) -> None:
         self._end = end
         self._put = put
         self._tell = tell
+        self._launch_lost_a_node = launch_lost_a_node
         self._gangs: dict[Key, _Gang] = {}
         self._names: dict[int, str] = {}
         self._held_back: dict[int, tuple[float, NodeLost]] = {}
@@ -251,7 +253,7 @@ class Gangs:
                 continue
             gang.lost = True
             if gang.spreads:
-                launch_lost_a_node(self._names[node])
+                self._launch_lost_a_node()
             for part, (where, _) in gang.lanes.items():
                 if where == node:
                     gang.left.pop(part, None)

@@ -97,6 +97,8 @@ class ProcessEngine:
         self._calls: Calls | None = None
         self.make_transport: Callable[[], Transport] | None = None
         """Who brings results from machine to machine, when that is needed."""
+        self.launch_lost_a_node: Callable[[], None] = lambda: None
+        """Who hears that an attempt which spreads itself has lost one of its nodes."""
         self.local_files: dict[int, list[str]] = {}
         """Of tasks that leave files which other machines do not see: where."""
         os.makedirs(os.path.join(directory, home), exist_ok=True)
@@ -458,7 +460,7 @@ class ProcessEngine:
         if self._gangs is None:
             from cantle.engines.gangs import Gangs
 
-            self._gangs = Gangs(self._end, self._inbox.put, self.tell)
+            self._gangs = Gangs(self._end, self._inbox.put, self.tell, self.launch_lost_a_node)
         key = (launch.task, launch.attempt)
         for place in launch.on:
             if place.node not in self._links:

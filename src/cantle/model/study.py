@@ -9,7 +9,7 @@ scripts; a resumed run makes it again from the copy of the study that lies in th
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -228,6 +228,14 @@ class Commands(Protocol):
 
         `task` indexes the study's tasks. `restart`: use the restart command.
         """
+
+
+@runtime_checkable
+class LaunchingCommands(Commands, Protocol):
+    """Commands that start ranks by a program that is not ours."""
+
+    def launch_lost_a_node(self) -> None:
+        """A launch of this run had ranks on a node that has gone. Its batch system may keep it all the same."""
 
 
 class Study(msgspec.Struct):

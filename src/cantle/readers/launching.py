@@ -62,10 +62,12 @@ class Launching:
         nodes: tuple[Node, ...],
         stem: str,
         env: Mapping[str, str | None],
+        orphans: bool = False,
     ) -> Launched:
         """The script for these places (none: as Maestro writes it). Its files are called `stem` and an ending.
 
-        `env` are the step's own variables. Raises MachineError when there is nothing to start it with.
+        `env` are the step's own variables. `orphans`: a launch of before may hang on in the batch system, since a node of it
+        has gone. Raises MachineError when there is nothing to start it with.
         """
         if self._named == OWN and settings.ranks > 1 and not settings.streams:
             return Launched(substitute(script, settings, _nothing, self._batch), ranks=settings.ranks)
@@ -73,15 +75,15 @@ class Launching:
             return Launched(script)
         if not places or settings.streams:
             return Launched(self._as_maestro(script, settings))
-        name, around = self._surroundings(env)
+        name, around = self._surroundings(env, orphans)
         here = {node.machine or node.name for node in nodes} == {self._host}
         if here and not around.system and name in ("", *NAMES):
             return self._on_this_machine(script, settings, places, nodes, stem)
         return self._across(name or "found", around, script, settings, places, nodes, stem)
 
-    def _surroundings(self, env: Mapping[str, str | None]) -> tuple[str, Surroundings]:
+    def _surroundings(self, env: Mapping[str, str | None], orphans: bool) -> tuple[str, Surroundings]:
         """The launcher by its name ("": whichever the first node has), and among what its words are spoken."""
-        from cantle.engines.launchers import choosing, orphans
+        from cantle.engines.launchers import choosing
         from cantle.engines.launchers.base import Surroundings
 
         environ = os.environ
@@ -108,7 +110,7 @@ class Launching:
             extra,
             choosing.passed_on(environ, env),
             as_root=os.geteuid() == 0,
-            orphans=orphans.may_hang_on(),
+            orphans=orphans,
         )
         return name, around
 

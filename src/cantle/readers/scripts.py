@@ -45,6 +45,7 @@ class Scripts:
         self._usetmp = usetmp
         self._specroot = specroot
         self._tmp = ""
+        self._orphans = False
         self._shell = _words(batch.get("shell", "/bin/bash"))
 
     def prepare(self, directory: str) -> None:
@@ -53,6 +54,10 @@ class Scripts:
         `directory` is the run's. A repository that has been cloned already is left as it is. Raises StudyError.
         """
         self._dependencies.prepare(directory)
+
+    def launch_lost_a_node(self) -> None:
+        """A launch of this run had ranks on a node that has gone: later ones must not wait for what is left of it."""
+        self._orphans = True
 
     def command(
         self,
@@ -83,7 +88,7 @@ class Scripts:
         stem = safe(name)
         own = f"{self._directory}/{instance.workspace}/{stem}.launch"
         text = fill(plan.restart if restarting else plan.cmd)
-        launched = self._launching.put_into(text, settings, places, nodes, own, env)
+        launched = self._launching.put_into(text, settings, places, nodes, own, env, self._orphans)
         ending = (".restart" if restarting else "") + batch_scripts.suffix(self._batch["type"])
         return Command(
             script=f"{head}\n\n{launched.script}\n",

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from cantle.allocations.base import Allocation, Growing
 from cantle.core.state import State
-from cantle.engines.base import Engine, KeepingEngine
+from cantle.engines.base import Engine, KeepingEngine, SpreadingEngine
 from cantle.errors import CantleError
 from cantle.model.records import (
     ClosePartition,
@@ -41,7 +41,7 @@ from cantle.model.records import (
     TimePassed,
     WithdrawRequest,
 )
-from cantle.model.study import Commands
+from cantle.model.study import Commands, LaunchingCommands
 from cantle.runtime.inbox import SelectInbox
 
 if TYPE_CHECKING:
@@ -80,6 +80,8 @@ class RealWorld:
         self._haulage: Haulage | None = None
         if isinstance(engine, KeepingEngine):
             engine.make_transport = self._hauled_by
+        if isinstance(work, LaunchingCommands) and isinstance(engine, SpreadingEngine):
+            engine.launch_lost_a_node = work.launch_lost_a_node
         allocation.open(inbox)
 
     def wait(self) -> list[Event]:

@@ -77,8 +77,12 @@ class Surroundings(msgspec.Struct, frozen=True):
 
     `system` is the batch system in whose job the hosts are ("" for none) and `job` the job's name there. `environ` are the
     conductor's variables. `mpi` is what the study says of the program's MPI, `extra` are words that it adds. `passed_on` names
-    the variables that ranks on other hosts must be given. `as_root`: the tasks run as root. `orphans`: the batch system may
-    still count launches of before as running, though the cores that this layout names are nobody's.
+    the variables that ranks on other hosts must be given. `as_root`: the tasks run as root.
+
+    `orphans`: the batch system may still count launches of before as running, though the cores that this layout names are
+    nobody's. Slurm keeps a step of which a node has died until it has noticed that, often five minutes later: neither the end
+    of its srun nor `scancel` changes it (tried with 22.05). For so long nobody else gets the step's cores on the nodes that are
+    left, but who says that he overlaps.
     """
 
     system: str = ""

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from cantle.core.state import State
 from cantle.errors import RequestError
 from cantle.model.resources import Node, Place
-from cantle.model.study import Command, Commands
+from cantle.model.study import Command, Commands, LaunchingCommands
 
 
 class SharedWork:
@@ -16,10 +16,14 @@ class SharedWork:
     def __init__(self, state: State) -> None:
         self._state = state
         self._work: dict[int, Commands] = {}
+        self._orphans = False
+        """A launch has lost a node: all studies launch in the same job."""
 
     def add(self, study: int, work: Commands) -> None:
         """The study's tasks can be launched from now on."""
         self._work[study] = work
+        if self._orphans and isinstance(work, LaunchingCommands):
+            work.launch_lost_a_node()
 
     def remove(self, study: int) -> None:
         """Nothing of the study will be launched any more."""
@@ -27,6 +31,13 @@ class SharedWork:
 
     def prepare(self, directory: str) -> None:
         """Each study is prepared when it comes."""
+
+    def launch_lost_a_node(self) -> None:
+        """A launch had ranks on a node that has gone, whichever study's it was."""
+        self._orphans = True
+        for work in self._work.values():
+            if isinstance(work, LaunchingCommands):
+                work.launch_lost_a_node()
 
     def command(
         self, task: int, attempt: int, restart: bool, places: tuple[Place, ...], nodes: tuple[Node, ...]
