@@ -14,9 +14,9 @@ import msgspec
 
 from cantle.core.phases import Phase
 from cantle.core.plan import Plan
-from cantle.core.scaling.demand import Demand, Missing, able_kinds, demand
 from cantle.core.scaling.idle import earmarked, needed_alone_on, unused
 from cantle.core.scaling.ledger import Ledger
+from cantle.core.scaling.missing import Missing, Reckoning, able_kinds, reckon
 from cantle.core.scaling.settings import Scaling
 from cantle.core.state import State
 from cantle.model.kinds import Kind
@@ -76,9 +76,9 @@ class Look:
         return any(kind in asked for queue in self.state.queues for kind in able_kinds(self.state, queue.shape.needs))
 
     @cached_property
-    def demand(self) -> Demand:
+    def _reckoning(self) -> Reckoning:
         """What is missing."""
-        found = demand(self.state, self.settings.stays_s)
+        found = reckon(self.state, self.settings.stays_s)
         self.wake_at(found.again_at)
         return found
 
@@ -89,13 +89,13 @@ class Look:
 
     def soon(self, spare: int) -> int:
         """Of these nodes, as bits, those that will be used before others could come in their stead."""
-        return spare & self.demand.soon if spare and self.unstarted else 0
+        return spare & self._reckoning.soon if spare and self.unstarted else 0
 
     def missing(self, kind: str) -> Missing:
         """How many nodes of the kind are missing, and for what; none where no more may be asked for."""
         if not self._may_ask:
             return Missing(kind)
-        return self.demand.missing.get(kind, Missing(kind))
+        return self._reckoning.missing.get(kind, Missing(kind))
 
     @cached_property
     def spare(self) -> int:

@@ -33,7 +33,7 @@ class Missing(msgspec.Struct):
     task: int = -1
 
 
-class Demand(msgspec.Struct):
+class Reckoning(msgspec.Struct):
     """What is missing, by kind, and which of the unused nodes will be used before others could come in their stead."""
 
     missing: dict[str, Missing]
@@ -54,7 +54,7 @@ class _Item(msgspec.Struct):
     walltime_s: float
 
 
-def demand(state: State, stays_s: float = 0.0) -> Demand:
+def reckon(state: State, stays_s: float = 0.0) -> Reckoning:
     """What is missing now. Costs by nodes, kinds, shapes, what runs, and a bounded number of tasks."""
     ledger = state.scaling
     assert ledger is not None
@@ -67,7 +67,7 @@ def demand(state: State, stays_s: float = 0.0) -> Demand:
         found.at[kind.name] = moments[state.now + ledger.starts_in_s(kind.name)]
     if kinds:
         found.reckon()
-    return Demand(found.missing, ahead.used, ahead.again_at)
+    return Reckoning(found.missing, ahead.used, ahead.again_at)
 
 
 def able_kinds(state: State, needs: Needs, walltime_s: float = 0.0) -> list[Kind]:
