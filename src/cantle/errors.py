@@ -95,3 +95,23 @@ class WalltimeError(RemoteError, TimeoutError):
 
 class PilotGoneError(MachineError):
     """The pilot went away in the middle of a conversation."""
+
+
+MOST_SHOWN = 500
+"""Of the text of somebody else's error so many characters are told."""
+
+
+def said_by(problem: BaseException) -> str:
+    """What is wrong, for people: ours are sentences, of others the type says half of it. Never raises.
+
+    What others raise may have any text, or none, or raise once more when it is asked for it.
+    """
+    try:
+        text = str(problem)
+    except BaseException as fault:  # noqa: BLE001 - it is somebody else's code
+        text = f"its text cannot be told: str() raised {type(fault).__name__}"
+    text = text.encode("utf-8", "backslashreplace").decode()
+    if isinstance(problem, CantleError):
+        return text
+    text = text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
+    return f"{type(problem).__name__}: {text}" if text else type(problem).__name__

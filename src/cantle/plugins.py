@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any, Literal
 
-from cantle.errors import PluginError, RequestError
+from cantle.errors import PluginError, RequestError, said_by
 
 Group = Literal[
     "readers",
@@ -90,7 +90,7 @@ def find(group: Group, name: str) -> Any:
         for part in attribute.split("."):
             found = getattr(found, part)
     except Exception as problem:
-        raise PluginError(f"{group.removesuffix('s')} {name}: {type(problem).__name__}: {problem}") from problem
+        raise PluginError(f"{group.removesuffix('s')} {name}: {said_by(problem)}") from problem
     return found
 
 

@@ -1,28 +1,57 @@
-"""A scaling function of the user's may raise, hang or answer nonsense: that is named once, and the run goes on. (D3, D7)"""
+"""A scaling function of the user's may raise, hang, die or answer nonsense: that is named, and the run goes on. (D3, D7)"""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from queue import Empty, Queue
 from threading import Event
 from typing import Any
 
+import msgspec
 import pytest
 from tests.builders import Story, job, node
 
 from cantle.cli.elastic import scaling_asked
 from cantle.core.scaling.settings import Scaling
-from cantle.core.scaling.snapshot import Snapshot, Wish
+from cantle.core.scaling.snapshot import Snapshot, Wish, wishes_in
 from cantle.errors import PluginError, RequestError
 from cantle.model.kinds import Kind
 from cantle.model.records import KindsDeclared, NodesWished
-from cantle.runtime.scaling_functions import ScalingFunction, functions_of
+from cantle.runtime.scaling_functions import ASKED_EVERY_S, ScalingFunction, functions_of
+from cantle.runtime.scaling_process import Died
 
 WAIT_S = 20.0
+
+
+class Here:
+    """Calls a function in this process, in place of one of its own."""
+
+    place = " (f.py, line 1)"
+
+    def __init__(self, function: Callable[[Snapshot], Any], answered: Event) -> None:
+        self.function = function
+        self.answered = answered
+        self.ended = Event()
+
+    def ask(self, seen: Snapshot) -> Sequence[Wish]:
+        try:
+            return wishes_in(self.function(seen), {name: now.kind for name, now in seen.kinds.items()})
+        finally:
+            if self.ended.is_set():
+                self.ended.clear()
+                self.answered.set()
+                raise Died("it died")
+            self.answered.set()
+
+    def end(self) -> None:
+        self.ended.set()
+
+    def close(self) -> None:
+        self.ended.set()
 
 
 class Asked:
@@ -36,14 +65,8 @@ class Asked:
         self.time = 100.0
         self.told: Queue[NodesWished] = Queue()
         self.answered = Event()
-
-        def watched(run: Snapshot) -> Any:
-            try:
-                return function(run)
-            finally:
-                self.answered.set()
-
-        self.asks = ScalingFunction("mine:f", watched, Scaling(), self.told.put, lambda: self.time, within_s=within_s)
+        self.here = Here(function, self.answered)
+        self.asks = ScalingFunction("mine:f", self.here, Scaling(), self.told.put, lambda: self.time, within_s=within_s)
 
     def once(self, after_s: float = 10.0) -> None:
         """It is asked once more, and has answered."""
@@ -96,10 +119,16 @@ def test_it_sees_the_run_and_gives_reasons_and_what_it_does_not_wish_any_more_is
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        (lambda _run: 1 / 0, "it raised ZeroDivisionError: division by zero"),
         (lambda _run: "five", "it returned 'five'"),
         (lambda _run: {"tpu": 1}, "kind 'tpu'; there are cpu"),
-        (lambda _run: exit(3), "it raised SystemExit: 3"),
+        (lambda _run: {"cpu": True}, "it wishes for True nodes of kind cpu, which is no number of nodes"),
+        (lambda _run: {"cpu": 3.5}, "it wishes for 3.5 nodes"),
+        (lambda _run: {"cpu": float("nan")}, "it wishes for nan nodes"),
+        (lambda _run: {"cpu": -1}, "it wishes for -1 nodes"),
+        (lambda _run: {"a\udc80\n": 1}, r"kind 'a\udc80\n'; there are cpu"),
+        (lambda _run: [Wish([], 1)], "kind []; there are cpu"),  # type: ignore[arg-type]
+        (lambda _run: [Wish("cpu", 1, b"so")], "is b'so', which is no text"),  # type: ignore[arg-type]
+        (lambda _run: 1 / 0, "it could not be asked: ZeroDivisionError: division by zero"),
     ],
 )
 def test_what_it_does_wrong_is_named_once(function: Callable[[Snapshot], Any], said: str) -> None:
@@ -110,6 +139,14 @@ def test_what_it_does_wrong_is_named_once(function: Callable[[Snapshot], Any], s
     assert said in asked.heard().problem
     with pytest.raises(Empty):
         asked.told.get_nowait()
+
+
+def test_a_wish_that_is_too_large_or_has_an_odd_reason_can_be_written_down_all_the_same() -> None:
+    asked = Asked(lambda _run: [Wish("cpu", 10**40, "it\nis \udc80" + "x" * 1000)])
+    asked.once()
+    told = asked.heard()
+    assert told.count == 10**9 and told.why.startswith(r"it is \udc80xxx") and len(told.why) == 300
+    assert msgspec.json.decode(msgspec.json.encode(told), type=NodesWished) == told
 
 
 def test_when_it_goes_wrong_its_wishes_do_not_hold_any_more() -> None:
@@ -127,19 +164,34 @@ def test_when_it_goes_wrong_its_wishes_do_not_hold_any_more() -> None:
     ]
 
 
-def test_while_it_hangs_the_loop_goes_on_and_it_is_asked_again_when_it_has_returned() -> None:
+def test_one_that_hangs_holds_up_nobody_and_is_ended_and_asked_again_later_each_time() -> None:
     goes_on = Event()
     asked = Asked(lambda _run: goes_on.wait(WAIT_S) and {"cpu": 1}, within_s=30.0)
     for _ in range(5):
         asked.time += 10.0
         asked.asks(asked.story.state)
-    assert "it has not returned for 30 s" in asked.heard().problem
+    assert asked.here.ended.is_set() and asked.told.empty()
     goes_on.set()
-    assert asked.heard().count == 1
+    assert asked.heard().problem == "it had not returned for 30 s, and was ended (f.py, line 1)"
     asked.settle()
+    asked.once(after_s=1.0 + 2 * ASKED_EVERY_S)
+    assert asked.heard().count == 1
+
+
+def test_after_each_death_it_is_left_alone_for_longer() -> None:
+    calls: list[Snapshot] = []
+    asked = Asked(calls.append)
+    asked.here.end()
     asked.once()
     asked.settle()
-    assert asked.told.empty()
+    for deaths, pause_s in enumerate((2 * ASKED_EVERY_S, 4 * ASKED_EVERY_S, 8 * ASKED_EVERY_S), 1):
+        asked.time += pause_s - 0.5
+        asked.asks(asked.story.state)
+        assert len(calls) == deaths, "it is too soon"
+        asked.here.end()
+        asked.once(after_s=1.0)
+        asked.settle()
+    assert asked.heard().problem == "it died" and asked.told.empty()
 
 
 def test_functions_are_found_by_their_names_and_a_wrong_name_says_so() -> None:

@@ -19,7 +19,7 @@ from concurrent.futures._base import (
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from cantle.errors import RemoteError, WalltimeError
+from cantle.errors import RemoteError, WalltimeError, said_by
 from cantle.runner.calling.values import Buffer, unpack, unpack_error
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ class Future(concurrent.futures.Future[T]):
         try:
             self._result = unpack(packed)
         except Exception as error:  # noqa: BLE001 - whatever making it again raises is what is wrong with it
-            said = f"{type(error).__name__}: {error}"
+            said = said_by(error)
             self._exception = RemoteError(f"{self.name}: what it returned cannot be made again here: {said}")
             self._exception.__cause__ = error
 
@@ -298,7 +298,7 @@ def _error_of(future: Future[Any], end: End) -> BaseException:
         if isinstance(error, Exception):
             return error
         # SystemExit or KeyboardInterrupt would end this program, which is not what its call meant.
-        told = RemoteError(f"{future.name}: it raised {type(error).__name__}: {error}")
+        told = RemoteError(f"{future.name}: it raised {said_by(error)}")
         told.__cause__ = error
         return told
     if end.phase == "skipped":

@@ -16,7 +16,7 @@ from cantle.core.phases import UNSTARTED, Phase
 from cantle.core.plan import Plan, Policy
 from cantle.core.room import Room, shortage
 from cantle.core.state import State
-from cantle.errors import PluginError
+from cantle.errors import PluginError, said_by
 from cantle.model.records import Decision, Launch, Refuse, Stop, TaskDecision
 from cantle.model.resources import Needs, Place, count, list_to_mask
 
@@ -226,8 +226,7 @@ def _told(problem: BaseException) -> str:
         if not str(frame.f_globals.get("__name__")).startswith("cantle."):
             place = f" ({frame.f_code.co_filename.rpartition('/')[2]}, line {trace.tb_lineno})"
         trace = trace.tb_next
-    text = f"{type(problem).__name__}: {problem}" if str(problem) else type(problem).__name__
-    return f"it raised {text}{place}"
+    return f"it raised {said_by(problem)}{place}"
 
 
 def _shown(thing: object) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cantle.errors import Problem, RequestError, StudyError
+from cantle.errors import Problem, RequestError, StudyError, said_by
 
 from .maestrowf_stand_in import StudyEnvironment, Variable, standing_in
 from .tokens import Parameter
@@ -102,4 +102,4 @@ def _problem(file: str, path: str, error: BaseException) -> Problem:
     mend = ""
     if isinstance(error, ImportError) and "maestrowf" in str(error):
         mend = "generators may import ParameterGenerator and Combination from maestrowf.datastructures.core"
-    return Problem(file, line, _FUNCTION, f"{type(error).__name__}: {error}", mend)
+    return Problem(file, line, _FUNCTION, said_by(error), mend)

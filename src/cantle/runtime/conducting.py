@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from time import monotonic, time
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -53,6 +53,9 @@ from cantle.store.journal import Journal, read
 from cantle.store.layout import Layout
 from cantle.store.lock import ConductorLock
 from cantle.store.requests import Requests
+
+if TYPE_CHECKING:
+    from cantle.runtime.scaling_functions import ScalingFunction
 
 HEARTBEAT_S = 10.0
 REQUESTS_S = 0.25
@@ -131,14 +134,20 @@ class Conductor:
         decider.lines = engine.keeps_lines
         world = RealWorld(self.state, self.inbox, machine.allocation, engine, self.work)
         world.on_idle = machine.on_idle
+        asked: Sequence[ScalingFunction] = ()
         try:
             self.work.prepare(str(self.layout.directory))
             with signals_stop_the_run(self.inbox):
-                watching = (self._housekeeping(note), told_of_losses(world, note), *observers)
                 if decider.scaling is not None and decider.scaling.policies:
                     from cantle.runtime.scaling_functions import functions_of
 
-                    watching = (*watching, *functions_of(decider.scaling, self.inbox.put, self.inbox.now))
+                    asked = functions_of(decider.scaling, self.inbox.put, self.inbox.now)
+                watching: Sequence[Observer] = (
+                    self._housekeeping(note),
+                    told_of_losses(world, note),
+                    *observers,
+                    *asked,
+                )
                 try:
                     run(self.state, world, self.journal, decider, watching)
                 except PluginError as fault:
@@ -149,6 +158,8 @@ class Conductor:
                         f"cantle resume {self.layout.directory}"
                     ) from fault
         finally:
+            for function in asked:
+                function.close()
             world.close()
         return Outcome(self.state, exit_code(self.state))
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from cantle.allocations.base import Allocation, Growing
 from cantle.core.state import State
 from cantle.engines.base import Engine, KeepingEngine, SpreadingEngine
-from cantle.errors import CantleError
+from cantle.errors import CantleError, said_by
 from cantle.model.records import (
     ClosePartition,
     Decision,
@@ -142,8 +142,7 @@ class RealWorld:
                     tuple([nodes[place.node] for place in decision.on]),
                 )
             except Exception as problem:  # noqa: BLE001 - a reader's bug must fail its task, not the run
-                detail = str(problem) if isinstance(problem, CantleError) else f"{type(problem).__name__}: {problem}"
-                self._cannot_start(decision, f"its command could not be made: {detail}")
+                self._cannot_start(decision, f"its command could not be made: {said_by(problem)}")
                 return
             if decision.partition >= 0:
                 name = self.state.partitions.all[decision.partition].name

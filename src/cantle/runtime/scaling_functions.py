@@ -1,8 +1,8 @@
 """How is a scaling function of the user's asked, so that whatever it does, the run goes on?
 
-It runs in a thread of its own, on a copy of what is known, and never holds up the loop. What it wishes comes back as an
-event. When it raises, does not return, or returns what is no wish, that is said once, its last wishes are taken back,
-and it is asked again later.
+It runs in a process of its own, on a copy of what is known; a thread here waits for it, and the loop never does. What it
+wishes comes back as an event. When it raises, does not return, returns what is no wish, or ends its process, that is said
+once, its last wishes are taken back, and it is asked again later.
 """
 
 from __future__ import annotations
@@ -10,29 +10,45 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, TypeAlias
+from typing import Any, Protocol
 
 from cantle.core.phases import FINAL
 from cantle.core.scaling.naming import is_built_in
 from cantle.core.scaling.seam import Scaler
 from cantle.core.scaling.settings import Scaling
-from cantle.core.scaling.snapshot import Snapshot, Wish, snapshot, wishes_in
+from cantle.core.scaling.snapshot import Snapshot, Wish, snapshot
 from cantle.core.state import State
-from cantle.errors import PluginError
-from cantle.model.kinds import Kind
+from cantle.errors import PluginError, said_by
 from cantle.model.records import NodesWished
 from cantle.plugins import find
+from cantle.runtime.scaling_process import Died, FunctionProcess
 
 ASKED_EVERY_S = 2.0
 """Between two calls at least so much time passes,"""
 ANSWERS_WITHIN_S = 30.0
-"""and after so much time without an answer a function is taken to hang."""
+"""and after so much time without an answer a function is taken to hang: its process is ended."""
+MOST_PAUSE_S = 60.0
+"""After each death in a row the time until it is asked again is twice as long, up to this."""
 
-Function: TypeAlias = Callable[[Snapshot], Any]
+
+class Asked(Protocol):
+    """Who calls the function. `ask` is called in a thread, one question at a time, the others from any thread."""
+
+    place: str
+    """Where the function stands, to be put behind a sentence."""
+
+    def ask(self, seen: Snapshot) -> Sequence[Wish]:
+        """What it wishes. Raises PluginError with what it did wrong, Died when a new process has to be begun."""
+
+    def end(self) -> None:
+        """Let it not go on with what it does. Does not wait."""
+
+    def close(self) -> None:
+        """It is asked no more."""
 
 
 class ScalingFunction:
-    """One function: an observer of the loop that hands it snapshots, and a thread that calls it.
+    """One function: an observer of the loop that hands it snapshots, and a thread that waits for what it says.
 
     `put` takes events from any thread; `now` is the time as records bear it.
     """
@@ -40,7 +56,7 @@ class ScalingFunction:
     def __init__(
         self,
         name: str,
-        function: Function,
+        function: Asked,
         settings: Scaling,
         put: Callable[[NodesWished], None],
         now: Callable[[], float],
@@ -52,13 +68,14 @@ class ScalingFunction:
         self._settings = settings
         self._put = put
         self._now = now
-        self._every_s = every_s
+        self._every_s = self._pause_s = every_s
         self._within_s = within_s
-        self._questions: SimpleQueue[tuple[Snapshot, dict[str, Kind]]] = SimpleQueue()
+        self._questions: SimpleQueue[Snapshot | None] = SimpleQueue()
         self._thread: Thread | None = None
         self._asked_at = float("-inf")
         self._answered = True
         self._hangs = False
+        self._closed = False
         self._problem = ""
         self._wished: dict[str, tuple[int, str]] = {}
         self._stirred: tuple[int, ...] = ()
@@ -76,36 +93,42 @@ class ScalingFunction:
         if not self._answered:
             if now > self._asked_at + self._within_s and not self._hangs:
                 self._hangs = True
-                self._failed(f"it has not returned for {self._within_s:g} s; it is asked again when it has")
+                self._function.end()
             return
-        if now < self._asked_at + self._every_s:
+        if now < self._asked_at + self._pause_s:
             return
         self._asked_at = now
-        self._answered = False
+        self._answered = self._hangs = False
         seen = snapshot(state, self._settings, self._progress_at, self._ended)
         self._ended = sum(state.totals[phase] for phase in FINAL)
-        self._questions.put((seen, dict(state.scaling.kinds)))
+        self._questions.put(seen)
         if self._thread is None:
             self._thread = Thread(target=self._answer_all, name=f"scaling function {self.name}", daemon=True)
             self._thread.start()
 
+    def close(self) -> None:
+        """The run is over."""
+        self._closed = True
+        self._questions.put(None)
+        self._function.close()
+
     def _answer_all(self) -> None:
-        while True:
-            seen, kinds = self._questions.get()
+        while (seen := self._questions.get()) is not None:
+            pause_s = self._every_s
             try:
-                wishes = wishes_in(self._function(seen), kinds)
+                wishes = self._function.ask(seen)
+            except Died as problem:
+                pause_s = min(2 * self._pause_s, MOST_PAUSE_S)
+                hung = f"it had not returned for {self._within_s:g} s, and was ended{self._function.place}"
+                self._failed(hung if self._hangs else str(problem))
             except PluginError as problem:
                 self._failed(str(problem))
-            except BaseException as problem:  # noqa: BLE001 - whatever it does, the run goes on
-                self._failed(
-                    f"it raised {type(problem).__name__}: {problem}"
-                    if str(problem)
-                    else f"it raised {type(problem).__name__}"
-                )
+            except BaseException as problem:  # noqa: BLE001 - whatever it is, the run goes on
+                self._failed(f"it could not be asked: {said_by(problem)}")
             else:
                 self._problem = ""
                 self._tell(wishes)
-            self._hangs = False
+            self._pause_s = pause_s
             self._answered = True
 
     def _tell(self, wishes: Sequence[Wish]) -> None:
@@ -120,6 +143,8 @@ class ScalingFunction:
 
     def _failed(self, problem: str) -> None:
         """Said once, as long as it is the same."""
+        if self._closed:
+            return
         self._tell(())
         if problem != self._problem:
             self._problem = problem
@@ -133,7 +158,7 @@ def functions_of(
     if settings is None:
         return []
     return [
-        ScalingFunction(name, function, settings, put, now)
+        ScalingFunction(name, FunctionProcess(name, function), settings, put, now)
         for name, function in _named(settings)
         if not _is_scaler(function)
     ]

@@ -20,7 +20,7 @@ from cantle.core.phases import FINAL, Phase
 from cantle.core.scaling.settings import Scaling
 from cantle.core.scaling.snapshot import snapshot, wishes_in
 from cantle.core.state import State
-from cantle.errors import CantleBug, PluginError
+from cantle.errors import CantleBug, PluginError, said_by
 from cantle.model.kinds import Kind
 from cantle.model.records import AnyRecord, KindsDeclared, NodesAwaited, NodesWished, StudyAdded, TasksAdded
 from cantle.model.resources import Needs, Node
@@ -137,7 +137,7 @@ class _Function:
         except PluginError:
             raise
         except Exception as problem:
-            raise PluginError(f"it raised {type(problem).__name__}: {problem}") from problem
+            raise PluginError(f"it raised {said_by(problem)}") from problem
         for kind in sorted(self._wished - {wish.kind for wish in wishes}):
             self._world.put(NodesWished(state.now, kind, None, self._name))
         self._wished = {wish.kind for wish in wishes}

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from cantle.errors import MachineError
+from cantle.errors import MachineError, said_by
 from cantle.model.kinds import Kind
 from cantle.model.resources import Node, count
 
@@ -217,8 +217,7 @@ class CustomProvider:
                     f"{self._cloud.name}: {what} has not come back within {self._patience_s:g} s"
                 ) from None
         if problem is not None:
-            told = str(problem) if isinstance(problem, MachineError) else f"{type(problem).__name__}: {problem}"
-            raise MachineError(f"{self._cloud.name}: {what}: {told}")
+            raise MachineError(f"{self._cloud.name}: {what}: {said_by(problem)}")
         return found
 
 

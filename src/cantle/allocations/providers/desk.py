@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from time import monotonic
 
-from cantle.errors import CantleError
+from cantle.errors import said_by
 
 from .base import Provider
 
@@ -73,7 +73,7 @@ class Desk:
             self.provider.close()
             self._closed_well = True
         except Exception as problem:  # noqa: BLE001 - the run ends, whatever it is
-            self._note(f"kind {self.provider.kind.name}: {in_words(problem)}")
+            self._note(f"kind {self.provider.kind.name}: {said_by(problem)}")
 
     def _tend(self) -> float:
         if self._faults >= MOST_FAULTS:
@@ -82,12 +82,7 @@ class Desk:
             pause = float(self.provider.tend())
         except Exception as problem:  # noqa: BLE001 - a plug-in's fault is told, and not the run's end
             self._faults += 1
-            self._note(f"kind {self.provider.kind.name}: its provider broke: {in_words(problem)}")
+            self._note(f"kind {self.provider.kind.name}: its provider broke: {said_by(problem)}")
             return float(self._faults)
         self._faults = 0
         return pause if pause >= 0 else 1.0
-
-
-def in_words(problem: BaseException) -> str:
-    """What is wrong: ours are sentences, of others the type says half of it."""
-    return str(problem) if isinstance(problem, CantleError) else f"{type(problem).__name__}: {problem}"

@@ -22,7 +22,7 @@ from cantle.allocations.carrying import Carrier, Errand, OneMachine, Then
 from cantle.allocations.fleet.source import Invitation
 from cantle.allocations.forking import LocalChannel
 from cantle.allocations.overheard import OverheardInbox
-from cantle.errors import CantleError, MachineError
+from cantle.errors import CantleError, MachineError, said_by
 from cantle.model.kinds import Kind
 from cantle.model.records import (
     Event,
@@ -37,7 +37,7 @@ from cantle.model.resources import Node
 from cantle.model.seams import Channel, Inbox
 
 from .base import Asked, Provider
-from .desk import Desk, in_words
+from .desk import Desk
 from .gate import Gate
 from .records import FOLDER, Records
 
@@ -224,7 +224,7 @@ class ElasticAllocation:
             try:
                 taken = int(desk.provider.withdraw(number, count))
             except Exception as problem:  # noqa: BLE001 - a provider's fault is told, and not the run's end
-                self._note(f"kind {request.kind}: nodes on their way could not be taken back: {in_words(problem)}")
+                self._note(f"kind {request.kind}: nodes on their way could not be taken back: {said_by(problem)}")
                 taken = 0
             self._say(partial(self._withdrawn, request, taken))
 
@@ -246,7 +246,7 @@ class ElasticAllocation:
             try:
                 desk.provider.remove(node, held.instance)
             except Exception as fault:  # noqa: BLE001 - a provider's fault is told, and not the run's end
-                problem = in_words(fault) or "its provider does not say why"
+                problem = said_by(fault) or "its provider does not say why"
             self._say(partial(self._released, index, node, held, problem))
 
         desk.give(take_back)
@@ -342,7 +342,7 @@ class ElasticAllocation:
                 provider.add(asked, answers)
             except Exception as problem:  # noqa: BLE001 - a provider's fault is told, and not the run's end
                 broke = "" if isinstance(problem, CantleError) else "its provider broke: "
-                self._say(partial(self._refused, request, asked.count, broke + in_words(problem)))
+                self._say(partial(self._refused, request, asked.count, broke + said_by(problem)))
                 return
             self._say(partial(self._tell, request))
 

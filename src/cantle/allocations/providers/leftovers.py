@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from cantle.allocations.submission.choosing import ALL
-from cantle.errors import CantleError, MachineError
+from cantle.errors import CantleError, MachineError, said_by
 
 from .batch import FindsByName
 from .custom import Commands
-from .desk import in_words
 from .records import Left, Records
 
 
@@ -30,7 +29,7 @@ def take_back(folder: Path, note: Callable[[str], None], find: Callable[[str], A
             what = _undo(left, find)
         except Exception as problem:  # noqa: BLE001 - a function of the user's may raise anything
             note(
-                f"request {left.number}, {left.count} of kind {left.kind}, may have left something: {in_words(problem)}"
+                f"request {left.number}, {left.count} of kind {left.kind}, may have left something: {said_by(problem)}"
             )
             continue
         records.nothing_left(left.number)

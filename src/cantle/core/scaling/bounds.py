@@ -31,7 +31,7 @@ from cantle.core.scaling.ledger import Ledger
 from cantle.core.scaling.seam import WAKES_AT
 from cantle.core.scaling.settings import Scaling
 from cantle.core.state import State
-from cantle.errors import PluginError
+from cantle.errors import PluginError, said_by
 from cantle.model.kinds import Kind
 from cantle.model.records import (
     Decision,
@@ -72,7 +72,7 @@ def held(
         except (PluginError, AssertionError):
             raise
         except Exception as problem:
-            raise PluginError(f"scaler {name}: it raised {type(problem).__name__}: {problem}") from problem
+            raise PluginError(f"scaler {name}: it raised {said_by(problem)}") from problem
         if plan.state.version != version:
             raise PluginError(f"scaler {name}: it changed the state itself; a scaler reads, and yields decisions")
         if proposal is None:

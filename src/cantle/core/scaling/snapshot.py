@@ -14,6 +14,7 @@ in time are as the records bear them, since the epoch in a real run.
 from __future__ import annotations
 
 from math import inf, isfinite
+from operator import index as as_index
 from typing import Any
 
 import msgspec
@@ -31,6 +32,12 @@ from cantle.model.resources import Needs, indexes
 
 MOST_ENDS = 100
 """Of so many running tasks, those that should end first, it is told when."""
+
+
+MOST_WISHED = 10**9
+"""A wish for more nodes is one for so many."""
+MOST_SAID = 300
+"""Of a reason so many characters are kept."""
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -170,23 +177,34 @@ def wishes_in(returned: Any, kinds: dict[str, Kind]) -> list[Wish]:
         raise PluginError(
             f"it returned {_shown(returned)}; a dict of counts by kind, a list of Wish, or None is expected"
         )
-    for wish in found:
-        if wish.kind not in kinds:
-            raise PluginError(
-                f"it wishes for nodes of kind {_shown(wish.kind)}; there are {', '.join(kinds) or 'none'}"
-            )
-        if type(wish.count) is not int or wish.count < 0:
-            raise PluginError(
-                f"it wishes for {_shown(wish.count)} nodes of kind {wish.kind}, which is no number of nodes"
-            )
-        if not isinstance(wish.why, str):
-            raise PluginError(f"the reason of its wish for kind {wish.kind} is {_shown(wish.why)}, which is no text")
-    return found
+    return [_judged(wish, kinds) for wish in found]
+
+
+def _judged(wish: Wish, kinds: dict[str, Kind]) -> Wish:
+    """The wish, if it is one. What can be an index is a number of nodes, NumPy's integers as well."""
+    kind, count, why = wish.kind, wish.count, wish.why
+    if not isinstance(kind, str) or kind not in kinds:
+        raise PluginError(f"it wishes for nodes of kind {_shown(kind)}; there are {', '.join(kinds) or 'none'}")
+    try:
+        number = -1 if isinstance(count, bool) else as_index(count)
+    except Exception:  # noqa: BLE001 - whatever object that is
+        number = -1
+    if number < 0:
+        raise PluginError(f"it wishes for {_shown(count)} nodes of kind {kind}, which is no number of nodes")
+    if not isinstance(why, str):
+        raise PluginError(f"the reason of its wish for kind {kind} is {_shown(why)}, which is no text")
+    return Wish(str(kind), min(number, MOST_WISHED), printable(why))
+
+
+def printable(text: str) -> str:
+    """The text in one line, which can be written down whatever it was: half characters are told by their codes."""
+    line = " ".join(text.encode("utf-8", "backslashreplace").decode().split())
+    return line if len(line) <= MOST_SAID else f"{line[: MOST_SAID - 1]}…"
 
 
 def _shown(thing: object) -> str:
     try:
-        text = " ".join(repr(thing).split())
+        text = printable(repr(thing))
     except Exception:  # noqa: BLE001
         text = f"an object of {type(thing).__name__}"
     return text if len(text) <= 100 else f"{text[:99]}…"

@@ -12,7 +12,7 @@ import pickle
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from cantle.errors import RemoteError
+from cantle.errors import RemoteError, said_by
 
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
 Packed: TypeAlias = "list[Buffer]"
@@ -178,9 +178,7 @@ def pack_error(error: BaseException, traceback: str) -> bytes:
             pass
         name = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
         text = f"{name}: {_said(error)}"[: INLINE_BYTES // 8]
-        stands_for = RemoteError(
-            f"{text} (told in words, as it cannot be pickled: {type(problem).__name__}: {problem})"
-        )
+        stands_for = RemoteError(f"{text} (told in words, as it cannot be pickled: {said_by(problem)})")
         data = pickle.dumps((stands_for, traceback), 5)
     return data
 
@@ -215,9 +213,7 @@ def unpack_error(data: Buffer) -> BaseException:
     try:
         error, traceback = unpack(data)
     except Exception as problem:  # noqa: BLE001
-        return RemoteError(
-            f"the call failed, and its exception cannot be made here: {type(problem).__name__}: {problem}"
-        )
+        return RemoteError(f"the call failed, and its exception cannot be made here: {said_by(problem)}")
     if traceback and isinstance(error, BaseException):
         error.add_note(f"\nOn its node:\n{traceback.rstrip()}")
     return error if isinstance(error, BaseException) else RemoteError(repr(error))

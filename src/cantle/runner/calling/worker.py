@@ -18,7 +18,7 @@ from collections.abc import Callable
 from types import CoroutineType
 from typing import Any
 
-from cantle.errors import RemoteError
+from cantle.errors import RemoteError, said_by
 
 from . import values, wire
 
@@ -249,12 +249,12 @@ def _packed(value: object) -> values.Packed:
         return values.pack(value)
     except Exception as error:  # noqa: BLE001 (user's classes do what they like)
         kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
-        raise TypeError(f"it returned a {kind}, which cannot be pickled: {type(error).__name__}: {error}") from None
+        raise TypeError(f"it returned a {kind}, which cannot be pickled: {said_by(error)}") from None
 
 
 def _not_made(what: str, error: Exception) -> RemoteError:
     """What is told of a call that could not begin, since something cannot be made here that was pickled elsewhere."""
-    text = f"{what} cannot be made on {os.uname().nodename}: {type(error).__name__}: {error}"
+    text = f"{what} cannot be made on {os.uname().nodename}: {said_by(error)}"
     if isinstance(error, ImportError | AttributeError):
         text += (
             "; modules are imported there, by the program's sys.path, and what a module defines only later is not there"

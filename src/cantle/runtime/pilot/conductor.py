@@ -48,7 +48,7 @@ from cantle.runtime.pilot.splitting import SplitLog
 from cantle.runtime.pilot.tenants import KeepStatus, lock_of
 from cantle.runtime.pilot.views import Views
 from cantle.runtime.real import RealWorld
-from cantle.runtime.scaling_functions import functions_of
+from cantle.runtime.scaling_functions import ScalingFunction, functions_of
 from cantle.runtime.stopping import signals_stop_the_run
 from cantle.runtime.unheeded import unheeded
 from cantle.store.journal import Journal
@@ -95,6 +95,7 @@ class Pilot:
         """There once the loop turns, as is the entrance."""
         self._entrance: Entrance
         self._sittings: Sittings
+        self._asked: list[ScalingFunction] = []
         self.for_one_program = False
         """It ends when the program that it was begun for has gone."""
         state.news = []
@@ -144,6 +145,8 @@ class Pilot:
                 door = Door(self.layout, self.inbox, self._hear)
                 self._turn_until_over(world, decider, door, around)
         finally:
+            for function in self._asked:
+                function.close()
             self._entrance.close(GOING_DOWN)
             self._sittings.close()
             if door is not None:
@@ -177,7 +180,7 @@ class Pilot:
         told = False
         tend = self._housekeeping(door, around)
         tell = told_of_losses(world, around.note)
-        asks = functions_of(decider.scaling, self.inbox.put, self.inbox.now) if decider.scaling is not None else []
+        asks = self._asked = functions_of(decider.scaling, self.inbox.put, self.inbox.now)
         while not self._is_over():
             events = world.wait()
             self._sittings.heed()

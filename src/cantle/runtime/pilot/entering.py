@@ -10,7 +10,7 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from cantle.core.state import State
-from cantle.errors import CantleError, RequestError
+from cantle.errors import CantleError, RequestError, said_by
 from cantle.model.records import AnyRecord, StudyAdded, TasksAdded
 from cantle.model.study import Commands, Study
 from cantle.runtime.conducting import study_added
@@ -58,7 +58,7 @@ class Entry:
         except CantleError as problem:
             self.problem = str(problem)
         except BaseException as problem:  # noqa: BLE001 - a reader's bug, even an exit, is this study's affair alone
-            self.problem = f"the study could not be read: {type(problem).__name__}: {problem}"
+            self.problem = f"the study could not be read: {said_by(problem)}"
         else:
             self.study, self.work = study, work
         return self
