@@ -350,8 +350,8 @@ def test_dying_while_a_changed_study_takes_its_place_loses_nothing(tmp_path: Pat
     assert cantle("run", "s.yaml", "-o", "out", cwd=tmp_path)[0] == 0
     (tmp_path / "s.yaml").write_text(study.replace("WORD", "new"))
     dying = (
-        "import os, sys; import cantle.cli.main; import cantle.runtime.conducting as c;"
-        "c._exchange = lambda layout: os._exit(9); cantle.cli.main.main()"
+        "import os, sys; import cantle.cli.main; import cantle.runtime.resuming as r;"
+        "r._exchange = lambda layout: os._exit(9); cantle.cli.main.main()"
     )
     done = subprocess.run(
         [sys.executable, "-c", dying, "resume", "out", "--study", "s.yaml"], cwd=tmp_path, check=False

@@ -41,7 +41,7 @@ def _resume(asked: Namespace) -> int:
     as_before(layout, asked)
     machine = this_machine(asked)
 
-    from cantle.runtime.conducting import resume
+    from cantle.runtime.resuming import resume
 
     changed = None
     if asked.study is not None:

@@ -1,8 +1,8 @@
-"""How is a run begun, and how is it taken up again where it ended? Joins the store, the machine and the loop.
+"""How is a run begun, and conducted until it is over? Joins the store, the machine and the loop.
 
 The order matters, since the process may die at any line: the lock before anything is written; what a resumed run needs
 before the journal; the journal's first records before a process is started; and at the end the processes before the
-journal is closed, the journal before the lock is given back.
+journal is closed, the journal before the lock is given back. (`resuming.py` takes a run up again.)
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from time import monotonic, time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -22,7 +22,7 @@ from cantle.core.decide import Decider
 from cantle.core.phases import Phase
 from cantle.core.state import State
 from cantle.engines.base import Engine
-from cantle.errors import LockedError, MachineError, PluginError, RequestError
+from cantle.errors import LockedError, MachineError, PluginError
 from cantle.model.records import (
     AnyRecord,
     CancelAsked,
@@ -36,20 +36,17 @@ from cantle.model.records import (
     PartitionCancelAsked,
     PartitionDrainAsked,
     PartitionResizeAsked,
-    RunResumed,
     RunStarted,
     StopAsked,
     StudyAdded,
     TasksAdded,
 )
 from cantle.model.study import Commands, Limits, Study
-from cantle.runtime.bridging import mended
-from cantle.runtime.changing import begin_anew_with_what_holds, difference_of, names
 from cantle.runtime.inbox import SelectInbox
 from cantle.runtime.loop import run
 from cantle.runtime.real import RealWorld
 from cantle.runtime.stopping import signals_stop_the_run
-from cantle.store.journal import Journal, read
+from cantle.store.journal import Journal
 from cantle.store.layout import Layout
 from cantle.store.lock import ConductorLock
 from cantle.store.requests import Requests
@@ -62,7 +59,6 @@ REQUESTS_S = 0.25
 SYNC_S = 0.02
 """Syncs are asked for at most so often: each wakes a thread. The loop turns often enough even when nothing happens."""
 TASKS_PER_RECORD = 1000
-RUNNERS_PATIENCE_S = 15.0
 
 OF_PARTITIONS = (PartitionAsked, PartitionResizeAsked, PartitionDrainAsked, PartitionCancelAsked, ElementsAsked)
 """Requests that are made for a study: in a run, for its only one."""
@@ -92,16 +88,6 @@ class Outcome(msgspec.Struct):
 
     state: State
     exit_code: int
-
-
-class Writes(Protocol):
-    """Who keeps a journal and its state."""
-
-    state: State
-    journal: Journal
-
-    def record(self, *records: AnyRecord) -> None:
-        """Write records down and apply them."""
 
 
 class Conductor:
@@ -322,7 +308,7 @@ def begin(
         raise
     conductor = Conductor(layout, lock, journal, State(), study.work(str(layout.directory)))
     try:
-        conductor.record(*_opening(study, layout, reader, limits, options, argv))
+        conductor.record(*opening(study, layout, reader, limits, options, argv))
     except BaseException:
         conductor.close()
         layout.journal.unlink(missing_ok=True)  # what was never whole shall not be taken for a run
@@ -330,7 +316,7 @@ def begin(
     return conductor
 
 
-def _opening(
+def opening(
     study: Study, layout: Layout, reader: str, limits: Limits, options: str, argv: Sequence[str]
 ) -> list[AnyRecord]:
     """The first records of a run."""
@@ -339,7 +325,7 @@ def _opening(
         now, f"{study.name}-{int(now)}-{os.getpid()}", __version__, os.uname().nodename, os.getpid(), tuple(argv)
     )
     added = study_added(study, str(layout.directory), limits, reader, options, now)
-    return [run, added, *_tasks_from(study, 0, now)]
+    return [run, added, *tasks_from(study, 0, now)]
 
 
 def study_added(study: Study, directory: str, limits: Limits, reader: str, options: str, now: float) -> StudyAdded:
@@ -361,99 +347,10 @@ def study_added(study: Study, directory: str, limits: Limits, reader: str, optio
     )
 
 
-def _opening_again(state: State, study: Study, layout: Layout) -> list[AnyRecord]:
-    """The first records of the same run with another study."""
-    before = state.studies[0]
-    argv = state.run.argv if state.run else ()
-    return _opening(study, layout, before.added.reader, before.limits, before.added.options, argv)
-
-
-def _tasks_from(study: Study, first: int, now: float) -> Iterator[TasksAdded]:
+def tasks_from(study: Study, first: int, now: float) -> Iterator[TasksAdded]:
     """The study's tasks from this number on, some at a time."""
     for number in range(first, len(study.tasks), TASKS_PER_RECORD):
         yield TasksAdded(now, number, study.tasks[number : number + TASKS_PER_RECORD])
-
-
-def resume(
-    layout: Layout,
-    reopen: Callable[[str, Path], Study],
-    *,
-    changed: Study | None = None,
-    retry: bool = True,
-    take_over: bool = False,
-    note: Callable[[str], None] = lambda _: None,
-) -> Conductor | None:
-    """Go on with a run where its journal ends; None when all of it is done and nothing changed.
-
-    `reopen(reader, folder)` makes its study again. `changed` is the study as it reads now, whose changed tasks shall run
-    again. `retry`: tasks that failed get a new chance. Raises RequestError when the study does not fit the journal.
-    """
-    layout.require()
-    lock = ConductorLock(layout.lock)
-    lock.acquire(take_over)
-    try:
-        state = replay(layout, note)
-        if not state.studies:
-            raise RequestError(f"the run in {layout.directory} ended before its study was written down; begin it anew")
-        if state.succeeded and changed is None:
-            lock.release()
-            return None
-        from cantle.engines.remains import await_runners, end_strays
-
-        await_runners(str(layout.nodes), RUNNERS_PATIENCE_S)
-        if ended := end_strays(str(layout.directory)):
-            note(f"{ended} processes of the earlier conductor were still there, and were ended")
-        study = _reopened(state, layout, reopen, note)
-        _require_same_tasks(state, study, layout)
-        journal = Journal.reopen(layout.journal)
-    except BaseException:
-        lock.release()
-        raise
-    conductor = Conductor(layout, lock, journal, state, study.work(str(layout.directory)))
-    try:
-        conductor.record(*_tasks_from(study, len(state.tasks), time()))
-        take_in_results(conductor, str(layout.nodes))
-        difference = None
-        if changed is not None and names(changed) == names(study):
-            difference = difference_of(study, changed, layout)
-        elif changed is not None:
-            keep(changed, _beside(layout))
-            kept = begin_anew_with_what_holds(state, study, changed, layout, _opening_again(state, changed, layout))
-            _exchange(layout)
-            note(f"the study has other tasks now: {kept:,} results of {len(changed.tasks):,} tasks still hold")
-            conductor.journal.close()
-            conductor.take_up(Journal.reopen(layout.journal), replay(layout), changed)
-        if forgotten := conductor.requests.discard():
-            note(f"{forgotten} requests to the earlier conductor are forgotten")
-        now = time()
-        known = len(conductor.state.partitions.all)
-        conductor.record(RunResumed(now, os.uname().nodename, os.getpid(), retry, known))
-        if changed is not None:
-            copy_for_people(changed, layout)
-        if changed is not None and difference is not None:
-            # Kept beside, written down, put into its place: dying in between leaves what the next resume can tell apart.
-            keep(changed, _beside(layout))
-            conductor.record(difference)
-            conductor.journal.wait_synced()
-            _exchange(layout)
-            conductor.work = changed.work(str(layout.directory))
-            again = len(difference.tasks)
-            note(f"{again:,} of {len(state.tasks):,} tasks have changed; they and what follows from them run again")
-    except BaseException:
-        conductor.close()
-        raise
-    return conductor
-
-
-def replay(layout: Layout, note: Callable[[str], None] = lambda _: None) -> State:
-    """The state in which the journal leaves the run; damage in it is told and bridged."""
-    state = State()
-    contents = read(layout.journal)
-    for record in mended(state, contents):
-        state.apply(record)
-    for stretch in contents.damaged:
-        note(f"{layout.journal}: {stretch}; what it held is lost, and is done again where needed")
-    return state
 
 
 def keep(study: Study, folder: Path) -> None:
@@ -470,34 +367,6 @@ def keep(study: Study, folder: Path) -> None:
         raise MachineError(f"cannot write {folder}: {error.strerror}. Mend that, and begin again.") from error
 
 
-def _beside(layout: Layout) -> Path:
-    """Where the files of a changed study are kept until the change is written down."""
-    return layout.study.with_name("study.new")
-
-
-def _exchange(layout: Layout) -> None:
-    """Put the changed study's files into their place."""
-    from shutil import rmtree
-
-    if layout.study.exists():
-        rmtree(layout.study)
-    _beside(layout).rename(layout.study)
-
-
-def _reopened(state: State, layout: Layout, reopen: Callable[[str, Path], Study], note: Callable[[str], None]) -> Study:
-    """The study as the journal knows it, also when a conductor died while it exchanged the files of a changed one."""
-    known = state.studies[0]
-    if _beside(layout).exists():
-        changed = reopen(known.added.reader, _beside(layout))
-        if changed.digest == known.digest:
-            _exchange(layout)
-            return changed
-    study = reopen(known.added.reader, layout.study)
-    if study.digest != known.digest:
-        note(f"the copy of the study in {layout.study} is not what the run was begun with: was it edited by hand?")
-    return study
-
-
 def copy_for_people(study: Study, layout: Layout) -> None:
     """Maestro leaves a copy of the study's file at the top of its directory, and people look for it there."""
     source = Path(study.source)
@@ -506,31 +375,3 @@ def copy_for_people(study: Study, layout: Layout) -> None:
             (layout.directory / source.name).write_bytes(source.read_bytes())
     except OSError as error:
         raise MachineError(f"cannot write {layout.directory}: {error.strerror}. Mend that, and begin again.") from error
-
-
-def _require_same_tasks(state: State, study: Study, layout: Layout) -> None:
-    known = [task.name for task in state.tasks]
-    if [task.name for task in study.tasks[: len(known)]] != known or (
-        len(known) < len(study.tasks) and len(known) >= state.promised
-    ):
-        raise RequestError(
-            f"the copy of the study in {layout.study} makes other tasks than the run was begun with. "
-            "Was it edited by hand? Begin a new run, or put the copy back as it was."
-        )
-
-
-def take_in_results(conductor: Writes, home: str) -> None:
-    """Results that no conductor lived to write down lie where the runners left them.
-
-    Attempts that ended because their conductor went away are not among them: resuming sends those back anyway.
-    """
-    from cantle.engines.remains import clear_leftovers, leftovers
-
-    running = conductor.state.running
-    for event in leftovers(home):
-        launch = running.get(event.task)
-        # What was written down, and only the word of that did not reach the runner any more, is not written down again.
-        if launch is not None and launch.attempt == event.attempt and event.outcome != "lost":
-            conductor.record(event)
-    conductor.journal.wait_synced()
-    clear_leftovers(home)

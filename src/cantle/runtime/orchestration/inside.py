@@ -10,7 +10,7 @@ from cantle.allocations.submission.base import BatchSystem
 from cantle.allocations.submission.wanted import Stage
 from cantle.core.phases import Phase
 from cantle.errors import CantleError
-from cantle.runtime.conducting import replay
+from cantle.runtime.resuming import replay
 from cantle.store.lock import holder
 
 from . import succession

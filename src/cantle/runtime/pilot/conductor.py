@@ -24,11 +24,9 @@ from cantle.model.records import AnyRecord, CancelAsked, Event, RunResumed, RunS
 from cantle.runtime.conducting import (
     HEARTBEAT_S,
     REQUESTS_S,
-    RUNNERS_PATIENCE_S,
     SYNC_S,
     Machine,
     concerns,
-    take_in_results,
     told_of_losses,
 )
 from cantle.runtime.inbox import SelectInbox
@@ -48,6 +46,7 @@ from cantle.runtime.pilot.splitting import SplitLog
 from cantle.runtime.pilot.tenants import KeepStatus, lock_of
 from cantle.runtime.pilot.views import Views
 from cantle.runtime.real import RealWorld
+from cantle.runtime.resuming import RUNNERS_PATIENCE_S, take_in_results
 from cantle.runtime.scaling_functions import ScalingFunction, functions_of
 from cantle.runtime.stopping import signals_stop_the_run
 from cantle.runtime.unheeded import unheeded

@@ -12,9 +12,9 @@ from pathlib import Path
 from cantle.engines.remains import await_runners, leftovers
 from cantle.errors import MachineError, RequestError
 from cantle.model.records import AnyRecord
-from cantle.runtime.conducting import RUNNERS_PATIENCE_S
 from cantle.runtime.pilot import submission
 from cantle.runtime.pilot.rebuilding import rebuild, replace_journal
+from cantle.runtime.resuming import RUNNERS_PATIENCE_S
 from cantle.store.failures import in_words
 from cantle.store.layout import Layout
 from cantle.store.lock import ConductorLock, holder
