@@ -155,7 +155,7 @@ def _require_engine(run: Run, study: int, name: str) -> None:
 
 
 def _require_possible(run: Run, partition: Partition, width: int) -> None:
-    from cantle.core.carving import why_never
+    from cantle.core.unmakeable import why_never
     from cantle.errors import RequestError
 
     if partition.element is not None:
@@ -248,7 +248,7 @@ def _tell_outcome(run: Run, name: str, asked: Namespace) -> int:
 
 def _can_never_be(run: Run, partition: Partition) -> str:
     """Why it can never have as many nodes as are wanted of it, "" when it can or when more are on their way."""
-    from cantle.core.carving import why_never
+    from cantle.core.unmakeable import why_never
 
     return "" if run.state.awaited else why_never(run.state, partition.wish, partition.width)
 

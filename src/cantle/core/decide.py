@@ -111,7 +111,7 @@ class Decider:
         if state.scaling is not None and not state.stopping:
             yield from self._scale(plan)
         if state.totals[Phase.READY] and not state.running and len(state.homes) > 1 and _is_stuck(state):
-            from cantle.core.carving import refuse_what_nobody_makes
+            from cantle.core.unmakeable import refuse_what_nobody_makes
 
             yield from refuse_what_nobody_makes(state)
         if (state.drained or state.lifetimes is not None) and not (
@@ -221,7 +221,7 @@ def why_never_as(state: State, shape: Shape) -> str:
 
             return why_never_in_slices(state, shape, slicing)
         return why_never(state, shape.needs)
-    from cantle.core.carving import why_never_in_partition
+    from cantle.core.unmakeable import why_never_in_partition
 
     return why_never_in_partition(state, shape)
 

@@ -82,7 +82,8 @@ def partitions_wanted(state: State) -> list[tuple[Needs, int, int]]:
     """Partitions that are missing nodes: declared ones in which a task is ready, and those that gather."""
     if not (state.partitions.living or any(study.added.partitions or study.added.slicing for study in state.studies)):
         return []
-    from cantle.core.carving import is_wanted, needs_of
+    from cantle.core.carving import is_wanted
+    from cantle.core.siting import needs_of
 
     found: list[tuple[Needs, int, int]] = []
     for partition in state.partitions.living.values():

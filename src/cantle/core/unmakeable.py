@@ -1,0 +1,130 @@
+"""Why can there never be such a partition, and why can tasks never run in theirs?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cantle.core.partitions import Partition, key_of
+from cantle.core.queues import Shape
+from cantle.core.room import shortage
+from cantle.core.roster import ALL
+from cantle.core.siting import is_short, needs_of, share_on
+from cantle.core.standings import Standing
+from cantle.core.state import State
+from cantle.model.records import Decision, Refuse
+from cantle.model.resources import count, indexes
+from cantle.model.slicing import choices_of
+from cantle.model.study import PartitionWish
+
+MOST_FAILURES = 3
+"""So often in a row a declared partition may fail before it is given up."""
+
+
+def why_never(state: State, wish: PartitionWish, width: int) -> str:
+    """Why there can be no such partition on the nodes that are there, "" when there can."""
+    needs = needs_of(wish)
+    able = state.room.could_ever_hold(needs)
+    if wish.layout == "contiguous":
+        if any(able >> index & (1 << width) - 1 == (1 << width) - 1 for index in indexes(able)):
+            return ""
+    elif able.bit_count() >= width:
+        return ""
+    share = f"{needs} of each" if wish.cores else f"all of each{f' of kind {wish.kind}' if wish.kind else ''}"
+    beside = " next to each other" if wish.layout == "contiguous" else ""
+    n = able.bit_count()
+    there = f"there {'is' if n == 1 else 'are'} {count(n, 'node')} that could be in it"
+    return f"wants {count(width, 'node')}{beside} and {share}; {there}"
+
+
+def why_never_in_partition(state: State, shape: Shape) -> str:
+    """Why tasks of this shape can never run in their partition, "" when they can or somebody may still make it."""
+    name, needs = shape.partition, shape.needs
+    of, key = state.partitions, key_of(state, shape.study, shape.partition)
+    if key in of.requests:
+        return ""  # what was asked for comes and goes
+    declared = [wish for wish in state.studies[shape.study].added.partitions if wish.name == name]
+    living = of.by_name.get(key)
+    wish = living.wish if living is not None else declared[0] if declared else None
+    if wish is not None and wish.elements:
+        return _why_no_elements(state, wish, shape)
+    if wish is None:
+        return ""  # somebody may make it yet; see `refuse_what_nobody_makes`
+    width = wish.width if living is None else living.width
+    if living is None and key not in of.withheld:
+        if of.failures.get(key, 0) >= MOST_FAILURES:
+            last = next(partition for partition in reversed(of.all) if partition.key == key)
+            return f"its partition {name} failed {MOST_FAILURES} times: {last.why}"
+        if why := why_never(state, wish, width):
+            return f"its partition {name} {why}"
+    if needs.nodes > width:
+        return f"needs {needs}; its partition {name} has {count(width, 'node')}"
+    lacks, most = "", 0
+    for group in _could_have(state, wish, living, width):
+        enough = 0
+        for node in (state.room.nodes[index] for index in indexes(group)):
+            lack = shortage(share_on(wish, node), needs)
+            if needs.whole_nodes and 0 < wish.cores < node.cores:
+                lack = lack or f"has only {wish.cores} of its {count(node.cores, 'core')} there"
+            enough += not lack
+            lacks = lacks or lack
+            if enough == needs.nodes:
+                return ""
+        most = max(most, enough)
+    if most:
+        return f"needs {needs}; only {count(most, 'node')} of its partition {name} could hold a share of it"
+    return f"needs {needs}; each node of its partition {name} {lacks}" if lacks else ""
+
+
+def _why_no_elements(state: State, wish: PartitionWish, shape: Shape) -> str:
+    slicings = [study.added.slicing for study in state.studies if study.added.slicing is not None]
+    if not slicings:
+        return f"its partition {wish.name} wants {wish.elements}, but the study has no slices"
+    there = {each.width for each in slicings[0].slices}
+    wanted = {width for choice in choices_of(wish.elements) for width, _ in choice.widths}
+    if wanted & there:
+        from cantle.core.holdable import why_never_in_slices
+
+        return why_never_in_slices(state, shape, slicings[0], wanted)
+    return f"its partition {wish.name} wants {wish.elements}; the slices have elements of {sorted(there)} nodes"
+
+
+def refuse_what_nobody_makes(state: State) -> Iterator[Decision]:
+    """When nothing else is left to do: fail the ready tasks of partitions that nobody declared or ever asked for."""
+    of = state.partitions
+    known = {(number, wish.name) for number, study in enumerate(state.studies) for wish in study.added.partitions}
+    known |= {partition.key for partition in of.all} | set(of.requests) | set(of.withheld)
+    for name, queues in list(state.homes.items()):
+        why = (
+            f"runs in the partition {name}, which nobody has declared or asked for, and nothing else is left to do; "
+            f"declare it under `cantle: partitions:`, or make it while the run goes on: cantle partition create DIR {name}"
+        )
+        for number in queues:
+            shape = state.queues[number].shape
+            if not shape.partition or (shape.study, name) in known or (ALL, name) in known:
+                continue
+            for task in state.queues[number].ready():
+                yield Refuse(state.now, task, why)
+
+
+def _could_have(state: State, wish: PartitionWish, living: Partition | None, width: int) -> Iterator[int]:
+    """Groups of nodes, as bits, of which such a partition may have some. One that is open and has all it wants has its own.
+
+    Of one whose nodes are to be next to each other each group is so many; where there is none with those that it has, these.
+    """
+    able, own = state.room.could_ever_hold(needs_of(wish)), 0
+    if living is not None and living.standing == Standing.ACTIVE and not living.draining:
+        own = living.room.alive
+        if not is_short(state, living):
+            yield own
+            return
+    if wish.layout != "contiguous":
+        yield able
+        return
+    found = False
+    for index in indexes(able):
+        window = (1 << width) - 1 << index
+        if able & window == window and own & window == own:
+            found = True
+            yield window
+    if own and not found:
+        yield own
