@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cantle.model.resources import Node
 from cantle.model.seams import Channel
-from cantle.runner.frames import Frames
+from cantle.runner.frames import Frames, frame
 from cantle.runner.messages import Key, Up
 
 
@@ -33,3 +33,10 @@ class Link:
         self.unsent: list[Key] = []
         self.acknowledged = 0
         self.bases: set[int] = set()
+
+    def send(self) -> None:
+        """Send what waits. Raises OSError when the runner has gone."""
+        data = frame(self.outgoing) if self.outgoing else b""
+        self.outgoing.clear()
+        self.unsent.clear()
+        self.channel.send(data)

@@ -16,19 +16,18 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from cantle.engines.link import Link
+from cantle.engines.mail import Mail
 from cantle.engines.told import as_event, no_text, on_our_clock
-from cantle.model.records import Launch, NodeLost, Outcome, Stop, TaskEnded, TaskStarted
+from cantle.model.records import Launch, NodeLost, Stop, TaskEnded, TaskStarted
 from cantle.model.resources import Node
 from cantle.model.seams import Channel, Inbox
 from cantle.model.study import Command
-from cantle.runner.frames import encode, frame
+from cantle.runner.frames import encode
 from cantle.runner.messages import (
     RUN,
     Ack,
     Base,
-    BaseOver,
     Define,
-    End,
     Ended,
     Forget,
     Held,
@@ -37,7 +36,6 @@ from cantle.runner.messages import (
     Leaving,
     Release,
     Said,
-    Serve,
     Serving,
     Setup,
     Start,
@@ -88,9 +86,13 @@ class ProcessEngine:
         self._env = {**inherited, RUN: os.fsencode(os.path.abspath(directory))}  # noqa: PTH100
         self._grace_s = grace_s
         self._hide_gpus = hide_gpus
-        self._bases: dict[int, Base] = {}
-        self._links: dict[int, Link] = {}
-        self._where: dict[Key, int] = {}
+        self._mail = mail = Mail()
+        self._links = mail.links
+        self._where = mail.where
+        self.post: Callable[[int, Start], None] = mail.post
+        """Lets a start go to a node's runner with all else of this turn."""
+        self.tell: Callable[[int, Hold | Release | Sweep | Define | Forget], bool] = mail.tell
+        """Says something to a node's runner with all else of this turn. Whether the node is there."""
         self._luggage: Luggage | None = None
         self._agents: Agents | None = None
         self._gangs: Gangs | None = None
@@ -155,15 +157,11 @@ class ProcessEngine:
         """
         env = {**env, RUN: os.fsencode(os.path.abspath(directory))}  # noqa: PTH100
         os.makedirs(os.path.join(directory, self._home), exist_ok=True)
-        self._bases[number] = Base(number, directory, env, hide_gpus, self._home, first)
+        self._mail.bases[number] = Base(number, directory, env, hide_gpus, self._home, first)
 
     def close_base(self, number: int) -> None:
         """All of that base is over."""
-        self._bases.pop(number, None)
-        for link in self._links.values():
-            if number in link.bases:
-                link.bases.discard(number)
-                link.outgoing.append(encode(BaseOver(number)))
+        self._mail.close_base(number)
 
     def open_partition(self, partition: int, name: str, nodes: Sequence[int]) -> None:
         """Start the agent of a partition on these nodes."""
@@ -185,8 +183,8 @@ class ProcessEngine:
             self._home,
             [link.node for link in self._links.values()],
             self._inbox,
-            self._post_serve,
-            self._end,
+            self._mail.post_serve,
+            self._mail.end,
         )
         lodge(self._its_agents(), partition, name, hosted, stations, papers, here)
 
@@ -204,15 +202,6 @@ class ProcessEngine:
 
             self._agents = Agents(self._inbox, self.tell)
         return self._agents
-
-    def _post_serve(self, node: int, serve: Serve) -> bool:
-        link = self._links.get(node)
-        if link is not None:
-            link.outgoing.append(encode(serve))
-            link.running.add(serve.start.key)
-            link.unsent.append(serve.start.key)
-            self._where[serve.start.key] = node
-        return link is not None
 
     def resize_partition(self, partition: int, joining: Sequence[int], leaving: Sequence[int]) -> None:
         """The agent serves these nodes as well, and those no more."""
@@ -235,13 +224,6 @@ class ProcessEngine:
     def nodes(self) -> dict[int, Node]:
         """The nodes that are there."""
         return {index: link.node for index, link in self._links.items()}
-
-    def tell(self, index: int, message: Hold | Release | Sweep | Define | Forget) -> bool:
-        """Say this to the node's runner with all else of this turn. Whether the node is there."""
-        link = self._links.get(index)
-        if link is not None:
-            link.outgoing.append(encode(message))
-        return link is not None
 
     def launch(
         self,
@@ -294,7 +276,7 @@ class ProcessEngine:
             self._inbox.put(TaskEnded(self._inbox.now(), *key, stop.outcome, detail=stop.why))
             return
         if self._gangs is None or not self._gangs.stop(key, stop.outcome, stop.why, grace_s):
-            self._end(key, stop.outcome, stop.why, grace_s)
+            self._mail.end(key, stop.outcome, stop.why, grace_s)
 
     def written(self) -> None:
         """All events that the engine has put into the inbox so far are written down: runners may forget them."""
@@ -318,21 +300,15 @@ class ProcessEngine:
         """End everything on all nodes, wait for it within a bound, put what ended into the inbox, let the runners go."""
         if self._luggage is not None:
             self._luggage.close()
-        for link in self._links.values():  # what was never settled must not begin: its launch may not be written down
-            if link.unsent:
-                for key in link.unsent:
-                    link.running.discard(key)
-                    self._where.pop(key, None)
-                    if self._gangs is not None:
-                        self._gangs.never_sent(key)
-                link.unsent.clear()
-                link.outgoing.clear()
+        for key in self._mail.keep_unsent():
+            if self._gangs is not None:
+                self._gangs.never_sent(key)
         if self._agents is not None:
             self._agents.silence()
         if self._gangs is not None:
             self._gangs.stop_all("interrupted", "the run was closed")
         for key in self._where:
-            self._end(key, "interrupted", "the run was closed", -1.0)
+            self._mail.end(key, "interrupted", "the run was closed", -1.0)
         self.flush()
         stop = time.monotonic() + self._grace_s + _CLOSING_S
         while self._is_busy() and (left := stop - time.monotonic()) > 0:
@@ -348,13 +324,6 @@ class ProcessEngine:
     def _is_busy(self) -> bool:
         return bool(self._where) or (self._gangs is not None and self._gangs.sweeps)
 
-    def _introduce(self, link: Link, index: int, number: int) -> None:
-        """Tell the node's runner of a base. Of one that nobody opened the runner says so, for each of its tasks."""
-        base = self._bases.get(number)
-        if base is not None:
-            link.bases.add(number)
-            link.outgoing.append(encode(replace(base, packed=f"{base.packed}/{index}")))
-
     def _wait(self, seconds: float) -> None:
         import select
 
@@ -366,11 +335,8 @@ class ProcessEngine:
             self._hear(by_fd[fd])
 
     def _send(self, index: int, link: Link) -> None:
-        data = frame(link.outgoing) if link.outgoing else b""
-        link.outgoing.clear()
-        link.unsent.clear()
         try:
-            link.channel.send(data)
+            link.send()
         except OSError:
             # The runner has gone, but what it said before may still be on its way: then the end of the channel tells.
             self._hear(index)
@@ -441,9 +407,7 @@ class ProcessEngine:
 
     def _forget(self, index: int, link: Link) -> None:
         """The link is over, and with it what runs there."""
-        del self._links[index]
-        for key in link.running:
-            del self._where[key]
+        self._mail.forget(index)
         self._inbox.unwatch(link.channel.fileno())
         link.channel.close()
         if self._luggage is not None:
@@ -460,7 +424,7 @@ class ProcessEngine:
         if self._gangs is None:
             from cantle.engines.gangs import Gangs
 
-            self._gangs = Gangs(self._end, self._inbox.put, self.tell, self.launch_lost_a_node)
+            self._gangs = Gangs(self._mail.end, self._inbox.put, self.tell, self.launch_lost_a_node)
         key = (launch.task, launch.attempt)
         for place in launch.on:
             if place.node not in self._links:
@@ -488,25 +452,8 @@ class ProcessEngine:
         for node, start in starts:
             self.post(node, start)
 
-    def post(self, node: int, start: Start) -> None:
-        """Let the start go to the node's runner with all else of this turn."""
-        link = self._links[node]
-        base = start.command.base
-        if base and base not in link.bases:
-            self._introduce(link, node, base)
-        link.outgoing.append(encode(start))
-        link.running.add(start.key)
-        link.unsent.append(start.key)
-        self._where[start.key] = node
-
-    def _end(self, key: Key, outcome: Outcome, why: str, grace_s: float) -> None:
-        """Have a process ended, if it is still there."""
-        index = self._where.get(key)
-        if index is not None:
-            self._links[index].outgoing.append(encode(End(key, outcome, why, grace_s)))
-
     def _directory_of(self, command: Command) -> str:
-        base = self._bases.get(command.base)
+        base = self._mail.bases.get(command.base)
         return base.directory if base is not None else self._directory
 
     def _with_luggage(self) -> Luggage:
