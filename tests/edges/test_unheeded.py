@@ -50,7 +50,7 @@ def story_with(*partitions: tuple[int, str]) -> Story:
         (PartitionAsked(0.0, PartitionWish("new", 0)), "make the partition 'new' is ignored: no partition has 0 nodes"),
         (
             NodesWished(0.0, "gpu", 2, "me"),
-            "by me to have 2 nodes of kind gpu is ignored: no node of that kind can be had",
+            "by me to have 2 nodes of kind gpu is ignored: no kind of node is called 'gpu'; no kinds",
         ),
         (NodesWished(0.0, "gpu", 1), "to have 1 node of kind gpu is ignored"),
         (NodesWished(0.0, "gpu", None), "to have any number of nodes of kind gpu is ignored"),

@@ -231,7 +231,7 @@ def test_somebody_adds_a_node_by_hand_and_sees_it_come(tmp_path: Path) -> None:
         assert done.returncode == 0 and "is to have 2 nodes of kind cpu" in done.stdout
         assert "1 node of kind cpu on the way" in ask("list", str(out)).stdout
         assert "there may be 3 nodes of kind cpu at most" in ask("add", str(out), "cpu", "2").stderr
-        assert "knows no kind 'gpu' of node; there are cpu" in ask("add", str(out), "gpu").stderr
+        assert "no kind of node is called 'gpu'; there are cpu" in ask("add", str(out), "gpu").stderr
         while len(Happened(out).nodes) < 2:
             assert time.monotonic() < until
             time.sleep(0.05)

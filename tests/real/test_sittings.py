@@ -33,12 +33,12 @@ from cantle.runtime.pilot.sitting_messages import (
     Fetched,
     ForgetTasks,
     Function,
+    Heeded,
     Leave,
     Left,
     NewSteps,
     NewTask,
     NewTasks,
-    Note,
     ResizePartition,
     Up,
     WishNodes,
@@ -342,8 +342,8 @@ def test_a_run_of_calls_is_shown_like_any_other_and_says_why_it_cannot_be_resume
 def test_what_is_asked_in_vain_is_told_and_not_waited_for(pilot: Path, tmp_path: Path) -> None:
     program = Program(pilot, tmp_path / "work")
     program.say(ResizePartition("nobody's", 2), WishNodes("gpu", 1))
-    program.until(lambda: sum(isinstance(message, Note) for message in program.heard) == 2)
-    told = [message.text for message in program.heard if isinstance(message, Note)]
-    assert "nobody's" in told[0]
-    assert "gpu" in told[1]
+    program.until(lambda: sum(isinstance(message, Heeded) for message in program.heard) == 2)
+    told = [message.problem for message in program.heard if isinstance(message, Heeded)]
+    assert told[0] == "the partition nobody's cannot be resized: there is none of that name"
+    assert told[1] == "no kind of node is called 'gpu'; no kinds of node are declared (--kinds, kinds=)"
     program.leave()

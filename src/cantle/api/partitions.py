@@ -40,11 +40,20 @@ class Partition:
         self._changed = threading.Condition()
         self._futures: weakref.WeakSet[Future[Any]] = weakref.WeakSet()
         self._clients: list[Any] = []
+        self._is_closed = False
 
     def ask(self) -> None:
         """Let the pilot know."""
         self._seat.say(AskPartition(self._wish))
         self._seat.flush()
+
+    def require_open(self) -> None:
+        """Raises RequestError when it takes no more calls, and can be no other width."""
+        if self._is_closed:
+            raise RequestError(f"the partition {self.name} is closed: ask for another one")
+        if self.standing in _OVER:
+            reason = f": {self.why}" if self.why else ""
+            raise RequestError(f"the partition {self.name} is over, {self.standing}{reason}; ask for another one")
 
     def hear(self, news: PartitionNews) -> None:
         """The pilot tells how it stands."""
@@ -74,14 +83,17 @@ class Partition:
         return future
 
     def resize(self, width: int) -> None:
-        """Have it on so many nodes. Its engine adds and retires workers. Returns at once; `nodes` follows."""
+        """Have it on so many nodes. Its engine adds and retires workers. Returns at once; `nodes` follows.
+
+        Raises RequestError when there can never be so many, or it is over; PilotGoneError.
+        """
         if type(width) is not int or width < 1:
             raise RequestError(
                 f"the partition {self.name} cannot be {width!r} nodes wide: take a whole number from 1 on"
             )
+        self.require_open()
+        self._seat.ask(ResizePartition(self.name, width))
         self.width = width
-        self._seat.say(ResizePartition(self.name, width))
-        self._seat.flush()
 
     def client(self) -> Any:
         """A `distributed.Client` of this partition alone, when its engine is dask. It is closed with the partition.
@@ -102,6 +114,7 @@ class Partition:
 
     def close(self, now: bool = False) -> None:
         """Give its nodes back when its calls are over; with `now` at once: its calls are canceled."""
+        self._is_closed = True
         if now:
             for future in list(self._futures):
                 future.cancel()

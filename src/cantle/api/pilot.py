@@ -110,6 +110,8 @@ class Pilot:
                 )
             seat.define(digest, body)
             known = task.known = (seat, digest, seat.step(task.step))
+        if task.step.partition and (part := self._partitions.get(task.step.partition)) is not None:
+            part.require_open()
         step = task.step.name
         numbers = self._named.get(step)
         if numbers is None:
@@ -183,14 +185,16 @@ class Pilot:
     def scale(self, kind: str, count: int | None = None) -> None:
         """Have so many nodes of this kind; None: as many as the pilot's policy finds right.
 
-        Those that are too many go when they have had no work for the pilot's `idle`. Raises RequestError, PilotGoneError.
+        Those that are too many go when they have had no work for the pilot's `idle`. Raises RequestError when there is no such
+        kind, or there can never be so many; PilotGoneError.
         """
         if count is not None and (type(count) is not int or count < 0):
             raise RequestError(
                 f"there cannot be {count!r} nodes of kind {kind}: take a whole number from 0 on, or None"
             )
-        self._seat.say(WishNodes(kind, count))
-        self._seat.flush()
+        if type(kind) is not str:
+            raise RequestError(f"{kind!r} is not the name of a kind of node")
+        self._seat.ask(WishNodes(kind, count))
 
     def nodes(self) -> list[NodeNow]:
         """The nodes that are there. Raises PilotGoneError."""

@@ -16,7 +16,7 @@ import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from time import sleep
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -35,6 +35,7 @@ from cantle.runtime.pilot.sitting_messages import (
     Fetched,
     ForgetTasks,
     Function,
+    Heeded,
     Leave,
     Left,
     LetGo,
@@ -44,7 +45,9 @@ from cantle.runtime.pilot.sitting_messages import (
     NodesNow,
     Note,
     PartitionNews,
+    ResizePartition,
     Up,
+    WishNodes,
 )
 
 if TYPE_CHECKING:
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
 
     from cantle.api.futures import Future
 
+A = TypeVar("A")
 BATCH = 256
 """So many calls are sent at once, without waiting for more."""
 BATCH_BYTES = 4 << 20
@@ -106,6 +110,7 @@ class Seat:
         self._weight = 0
         self._dropped: deque[int] = deque()
         self._sending = threading.Lock()
+        self._asking = threading.Lock()
         self._frame: _Frame | None = None
         self._wake = threading.Semaphore(0)
         self._asleep = True
@@ -113,6 +118,7 @@ class Seat:
         self._digests: set[str] = set()
         self._fetches: dict[int, list[Future[Any]]] = {}
         self._nodes: deque[queue.SimpleQueue[NodesNow | None]] = deque()
+        self._asked: deque[queue.SimpleQueue[Heeded | None]] = deque()
         self._to_tell: queue.SimpleQueue[Future[Any] | None] | None = None
         self._gone: BaseException | None = None
         _seats.add(self)
@@ -219,10 +225,21 @@ class Seat:
 
     def nodes(self) -> NodesNow:
         """Which nodes are there. Raises PilotGoneError."""
-        answer: queue.SimpleQueue[NodesNow | None] = queue.SimpleQueue()
-        self._nodes.append(answer)
-        self.say(AskNodes())
+        return self._answered(AskNodes(), self._nodes)
+
+    def ask(self, question: WishNodes | ResizePartition) -> None:
+        """Until the pilot has taken note. Raises RequestError with why it does not, PilotGoneError."""
+        if problem := self._answered(question, self._asked).problem:
+            raise RequestError(problem)
+
+    def _answered(self, question: Up, waiting: deque[queue.SimpleQueue[A | None]]) -> A:
+        answer: queue.SimpleQueue[A | None] = queue.SimpleQueue()
+        with self._asking:  # answers come in the order of the questions
+            self.say(question)
+            waiting.append(answer)
         self.flush()
+        if self.left.is_set():  # all who waited may have been told already
+            answer.put(None)
         told = answer.get()
         if told is None:
             raise self._why_closed()
@@ -351,6 +368,9 @@ class Seat:
         elif isinstance(message, NodesNow):
             if self._nodes:
                 self._nodes.popleft().put(message)
+        elif isinstance(message, Heeded):
+            if self._asked:
+                self._asked.popleft().put(message)
         elif isinstance(message, PartitionNews):
             self._news(message)
         elif isinstance(message, Note):
@@ -378,10 +398,11 @@ class Seat:
             self._fetches.clear()
         for future in lost:
             future.lost(error)
-        while self._nodes:
-            self._nodes.popleft().put(None)
         self._news(PartitionNews("", "failed", why=str(error)))
         self.left.set()
+        for waiting in (self._nodes, self._asked):
+            while waiting:
+                waiting.popleft().put(None)
         if self._to_tell is not None:
             self._to_tell.put(None)
 
@@ -413,6 +434,7 @@ class Seat:
         self.closed = True
         self._lock = threading.Lock()
         self._sending = threading.Lock()
+        self._asking = threading.Lock()
         self.left.set()
         self._connection.close()
 

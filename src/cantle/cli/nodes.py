@@ -145,23 +145,17 @@ def _wish(run: Run, kind: str, number: int | None, more: bool) -> int:
     from time import time
 
     from cantle.cli.asking import answered, me, not_answered, require_listener
+    from cantle.core.scaling.wishing import why_not
     from cantle.errors import RequestError
     from cantle.model.records import NodesWished
     from cantle.store.requests import ask
 
     require_listener(run, "add")
     ledger = run.state.scaling
-    kinds = ledger.kinds if ledger is not None else {}
-    if ledger is None or kind not in kinds:
-        known = f"there are {', '.join(kinds)}" if kinds else "none is declared: see --kinds of `cantle run`"
-        raise RequestError(f"{run.name} knows no kind {kind!r} of node; {known}")
-    there = ledger.there(kind) + ledger.coming(kind)
+    there = ledger.there(kind) + ledger.coming(kind) if ledger is not None and kind in ledger.kinds else 0
     count = there + (number or 0) if more else number
-    most = kinds[kind].most
-    if count is not None and most and count > most:
-        raise RequestError(
-            f"there may be {most:,} nodes of kind {kind} at most, and {there:,} are there or on their way"
-        )
+    if why := why_not(run.state, kind, count):
+        raise RequestError(f"{run.name}: {why}")
     ask(run.directory, NodesWished(time(), kind, count, me()))
     if answered(run, lambda record: isinstance(record, NodesWished) and record.kind == kind and record.count == count):
         told = "as many nodes as the policy says" if count is None else f"{count:,} {'node' if count == 1 else 'nodes'}"

@@ -155,12 +155,12 @@ def _require_engine(run: Run, study: int, name: str) -> None:
 
 
 def _require_possible(run: Run, partition: Partition, width: int) -> None:
-    from cantle.core.unmakeable import why_never
+    from cantle.core.unmakeable import may_come, why_never
     from cantle.errors import RequestError
 
     if partition.element is not None:
         raise RequestError(f"{partition.name} is an element of a slice, which has one width for ever")
-    why = "" if run.state.awaited else why_never(run.state, partition.wish, width)
+    why = "" if may_come(run.state, partition.wish, width) else why_never(run.state, partition.wish, width)
     if why:
         raise RequestError(f"{partition.name} {why}")
 
@@ -248,9 +248,10 @@ def _tell_outcome(run: Run, name: str, asked: Namespace) -> int:
 
 def _can_never_be(run: Run, partition: Partition) -> str:
     """Why it can never have as many nodes as are wanted of it, "" when it can or when more are on their way."""
-    from cantle.core.unmakeable import why_never
+    from cantle.core.unmakeable import may_come, why_never
 
-    return "" if run.state.awaited else why_never(run.state, partition.wish, partition.width)
+    wish, width = partition.wish, partition.width
+    return "" if may_come(run.state, wish, width) else why_never(run.state, wish, width)
 
 
 def _is_on_its_way(partition: Partition) -> bool:

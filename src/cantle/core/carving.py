@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from cantle.core.partitions import Partition, key_of, queues_of
 from cantle.core.phases import FINAL
 from cantle.core.roster import Key
-from cantle.core.siting import is_reduced, is_short, missing_on, needs_of, targets_of
+from cantle.core.siting import is_reduced, is_short, missing_on, targets_of
 from cantle.core.standings import Standing
 from cantle.core.state import State
-from cantle.core.unmakeable import MOST_FAILURES, why_never
+from cantle.core.unmakeable import MOST_FAILURES, may_come, why_never
 from cantle.model.records import (
     AdmitPartition,
     ClosePartition,
@@ -84,19 +84,10 @@ def is_wanted(state: State, key: Key, ready: bool) -> bool:
 def _admit_or_refuse(state: State, partition: Partition) -> Iterator[Decision]:
     """Also one that waits is refused, when the nodes are gone that it could have had."""
     why = why_never(state, partition.wish, partition.width)
-    if why and not (state.awaited or _more_may_be_had(state, partition)):
+    if why and not may_come(state, partition.wish, partition.width):
         yield RefusePartition(state.now, partition.number, why)
     elif not why and partition.standing == Standing.NEW:
         yield AdmitPartition(state.now, partition.number)
-
-
-def _more_may_be_had(state: State, partition: Partition) -> bool:
-    """Whether so many nodes could be there, with those that may be asked for."""
-    if state.scaling is None:
-        return False
-    from cantle.core.scaling.capacity import could_ever_be_there
-
-    return could_ever_be_there(state, needs_of(partition.wish)) >= partition.width
 
 
 def _gather(state: State, partition: Partition, targets: list[int], first: bool) -> Iterator[Decision]:

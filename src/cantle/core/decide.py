@@ -74,6 +74,10 @@ class Decider:
         if state.feasibility_version != self._seen_feasibility:
             self._seen_feasibility = state.feasibility_version
             yield from refuse_what_can_never_run(Plan(state))
+            if state.partitions.all and len(state.homes) > 1:
+                from cantle.core.unmakeable import refuse_what_is_left_behind
+
+                yield from refuse_what_is_left_behind(state)
         plan = Plan(state, memory=self._memory)
         if "nearness" in self._memory:
             self._memory["nearness"].wakes_at = math.inf

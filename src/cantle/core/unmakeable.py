@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cantle.core.partitions import Partition, key_of
+from cantle.core.phases import UNSTARTED
 from cantle.core.queues import Shape
 from cantle.core.room import shortage
 from cantle.core.roster import ALL
@@ -14,7 +15,7 @@ from cantle.core.state import State
 from cantle.model.records import Decision, Refuse
 from cantle.model.resources import count, indexes
 from cantle.model.slicing import choices_of
-from cantle.model.study import PartitionWish
+from cantle.model.study import OF_A_PROGRAM, PartitionWish
 
 MOST_FAILURES = 3
 """So often in a row a declared partition may fail before it is given up."""
@@ -34,6 +35,15 @@ def why_never(state: State, wish: PartitionWish, width: int) -> str:
     n = able.bit_count()
     there = f"there {'is' if n == 1 else 'are'} {count(n, 'node')} that could be in it"
     return f"wants {count(width, 'node')}{beside} and {share}; {there}"
+
+
+def may_come(state: State, wish: PartitionWish, width: int) -> bool:
+    """Whether so many nodes may be there one day, with those that are awaited or may be asked for."""
+    if state.awaited or state.scaling is None:
+        return bool(state.awaited)
+    from cantle.core.scaling.capacity import could_ever_be_there
+
+    return could_ever_be_there(state, needs_of(wish)) >= width
 
 
 def why_never_in_partition(state: State, shape: Shape) -> str:
@@ -94,16 +104,45 @@ def refuse_what_nobody_makes(state: State) -> Iterator[Decision]:
     known = {(number, wish.name) for number, study in enumerate(state.studies) for wish in study.added.partitions}
     known |= {partition.key for partition in of.all} | set(of.requests) | set(of.withheld)
     for name, queues in list(state.homes.items()):
-        why = (
-            f"runs in the partition {name}, which nobody has declared or asked for, and nothing else is left to do; "
-            f"declare it under `cantle: partitions:`, or make it while the run goes on: cantle partition create DIR {name}"
-        )
         for number in queues:
             shape = state.queues[number].shape
             if not shape.partition or (shape.study, name) in known or (ALL, name) in known:
                 continue
+            how = (
+                f"ask for it in the program before: pilot.partition(name={name!r})"
+                if _is_of_a_program(state, shape.study)
+                else "declare it under `cantle: partitions:`, or make it while the run goes on: "
+                f"cantle partition create DIR {name}"
+            )
+            why = f"runs in the partition {name}, which nobody has declared or asked for, and nothing else is left to do; {how}"
             for task in state.queues[number].ready():
                 yield Refuse(state.now, task, why)
+
+
+def refuse_what_is_left_behind(state: State) -> Iterator[Decision]:
+    """Fail the calls of programs whose partition is over: a program gives a name once, so none will take its place."""
+    hopeless: dict[int, str] = {}
+    for name, queues in state.homes.items():
+        for number in queues if name else ():
+            study = state.queues[number].shape.study
+            if _is_of_a_program(state, study) and (over := _over_and_gone(state, study, name)) is not None:
+                hopeless[number] = f"its partition {name} is over{f': {over.why}' if over.why else ''}"
+    if not hopeless:
+        return
+    for task, phase in enumerate(state.phases):
+        if phase in UNSTARTED and (why := hopeless.get(state.shape_of_step[state.tasks[task].step])):
+            yield Refuse(state.now, task, why)
+
+
+def _over_and_gone(state: State, study: int, name: str) -> Partition | None:
+    of = state.partitions
+    if {(study, name), (ALL, name)} & {*of.by_name, *of.requests}:
+        return None
+    return next((each for each in reversed(of.all) if each.key == (study, name) and each.over), None)
+
+
+def _is_of_a_program(state: State, study: int) -> bool:
+    return state.studies[study].added.reader == OF_A_PROGRAM
 
 
 def _could_have(state: State, wish: PartitionWish, living: Partition | None, width: int) -> Iterator[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cantle.core.scaling.wishing import why_not
 from cantle.core.state import State
 from cantle.model.records import (
     CancelAsked,
@@ -25,7 +26,7 @@ MOST_NAMED = 5
 def unheeded(wish: Event, state: State, *, of_one_study: bool = False) -> str:
     """One sentence. `of_one_study`: it was left in the directory of one of a pilot's studies, and read as it was left."""
     by = getattr(wish, "by", "")
-    return f"a request{f' by {by}' if by else ''} to {_what(wish)} is ignored: {_why(wish, state, of_one_study)}"
+    return f"a request{f' by {by}' if by else ''} to {_what(wish)} is ignored: {reason(wish, state, of_one_study)}"
 
 
 def _what(wish: Event) -> str:
@@ -57,7 +58,8 @@ def _what(wish: Event) -> str:
             return f"do what {type(wish).__name__} says"
 
 
-def _why(wish: Event, state: State, of_one_study: bool) -> str:
+def reason(wish: Event, state: State, of_one_study: bool = False) -> str:
+    """Why it is not heeded, without what was asked."""
     match wish:
         case StopAsked() if of_one_study:
             return "it is one of several studies of a pilot; cancel it, or take the pilot down"
@@ -66,7 +68,7 @@ def _why(wish: Event, state: State, of_one_study: bool) -> str:
         case NodeDrainAsked() | NodeResumeAsked():
             return "there is no node of that name"
         case NodesWished():
-            return "no node of that kind can be had here"
+            return why_not(state, wish.kind, wish.count) or "no node of that kind can be had here"
         case ElementsAsked() if of_one_study:
             return "elements are asked for in the directory of the pilot"
         case CancelAsked():

@@ -13,7 +13,7 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-VERSION = 1
+VERSION = 2
 NONCE_BYTES = 16
 MOST_ASKED = 1 << 22
 """No question is longer, in bytes."""

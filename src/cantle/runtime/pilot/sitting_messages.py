@@ -85,7 +85,7 @@ class AskPartition(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class ResizePartition(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """The partition of this name, on so many nodes."""
+    """The partition of this name, on so many nodes. `Heeded` answers."""
 
     name: str
     width: int
@@ -99,7 +99,7 @@ class ClosePartition(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class WishNodes(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """So many nodes of this kind; None: as the policy has it."""
+    """So many nodes of this kind; None: as the policy has it. `Heeded` answers."""
 
     kind: str
     count: int | None = None
@@ -188,6 +188,12 @@ class NodesNow(msgspec.Struct, frozen=True, tag=True, array_like=True):
     coming: dict[str, int] = {}
 
 
+class Heeded(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """What was asked is done as far as it can be; or, with the `problem`, nothing is. In the order of the questions."""
+
+    problem: str = ""
+
+
 class Note(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """A sentence for the user."""
 
@@ -219,5 +225,5 @@ Up: TypeAlias = (
     | Leave
 )
 """What the program says."""
-Down: TypeAlias = Ends | Begun | Fetched | LetGo | PartitionNews | NodesNow | Note | Left | Dismissed
+Down: TypeAlias = Ends | Begun | Fetched | LetGo | PartitionNews | NodesNow | Heeded | Note | Left | Dismissed
 """What the pilot says."""

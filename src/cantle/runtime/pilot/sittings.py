@@ -12,8 +12,10 @@ from time import monotonic, time
 
 from cantle import __version__
 from cantle.core.phases import FINAL, Phase
+from cantle.core.scaling.wishing import why_not
 from cantle.core.standings import OVER
 from cantle.core.state import State
+from cantle.core.unmakeable import may_come, why_never
 from cantle.engines.base import CallingEngine
 from cantle.engines.calls import Result
 from cantle.errors import CantleError, RequestError
@@ -45,6 +47,7 @@ from cantle.runtime.pilot.sitting_messages import (
     Fetch,
     ForgetTasks,
     Function,
+    Heeded,
     Left,
     LetGo,
     NewSteps,
@@ -59,7 +62,7 @@ from cantle.runtime.pilot.sitting_messages import (
 )
 from cantle.runtime.pilot.splitting import SplitLog
 from cantle.runtime.pilot.submission import Submission
-from cantle.runtime.unheeded import unheeded
+from cantle.runtime.unheeded import reason, unheeded
 from cantle.store.journal import Journal
 from cantle.store.layout import Layout
 from cantle.store.lock import ConductorLock
@@ -242,23 +245,40 @@ class Sittings:
         elif isinstance(message, AskPartition):
             self._ask_partition(sitting, message.wish)
         elif isinstance(message, ResizePartition):
-            self._ask(r.PartitionResizeAsked(now, message.name, message.width, "its program", study))
+            wish = r.PartitionResizeAsked(now, message.name, message.width, "its program", study)
+            sitting.line.say([Heeded(self._resize(sitting, wish))])
         elif isinstance(message, ClosePartition):
             asked = r.PartitionCancelAsked if message.now else r.PartitionDrainAsked
-            self._ask(asked(now, message.name, "its program", study))
+            self._ask(asked(now, message.name, "its program", study), sitting)
         elif isinstance(message, WishNodes):
-            self._ask(r.NodesWished(now, message.kind, message.count, "a program"))
+            if not (problem := why_not(self._state, message.kind, message.count)):
+                self._inbox.put(r.NodesWished(now, message.kind, message.count, "a program"))
+            sitting.line.say([Heeded(problem)])
         elif isinstance(message, AskNodes):
             sitting.follows_nodes = message.follow
             sitting.line.say([self._nodes_now()])
         else:
             self._leave(sitting, message.cancel)
 
-    def _ask(self, wish: r.Event) -> None:
+    def _ask(self, wish: r.Event, sitting: Sitting | None = None) -> None:
         """Hand on what is asked of the run. Raises RequestError when it speaks of nothing that is there."""
-        if not concerns(wish, self._state):
+        is_to_come = sitting is not None and sitting.partitions.get(getattr(wish, "name", "")) == ()
+        if not is_to_come and not concerns(wish, self._state):
             raise RequestError(unheeded(wish, self._state))
         self._inbox.put(wish)
+
+    def _resize(self, sitting: Sitting, wish: r.PartitionResizeAsked) -> str:
+        """Hand it on; or why it cannot be."""
+        state = self._state
+        partition = state.partitions.asked_for(wish.study, wish.name)
+        if partition is None and sitting.partitions.get(wish.name) != ():
+            return f"the partition {wish.name} cannot be resized: {reason(wish, state)}"
+        if partition is not None and not may_come(state, partition.wish, wish.width):
+            why = why_never(state, partition.wish, wish.width)
+            if why:
+                return f"the partition {wish.name} {why}"
+        self._inbox.put(wish)
+        return ""
 
     def _ask_partition(self, sitting: Sitting, wish: PartitionWish) -> None:
         try:
