@@ -14,6 +14,7 @@ from cantle.model.records import (
     MoveResults,
     NodeDrainAsked,
     NodeReleased,
+    PartitionStarted,
     ReleaseNode,
     ResultsForgotten,
     ResultsLost,
@@ -22,7 +23,7 @@ from cantle.model.records import (
     StudyOver,
 )
 from cantle.model.resources import Place
-from cantle.model.study import Limits
+from cantle.model.study import Limits, PartitionWish
 
 CHAIN = (job("a"), job("b", "a"))
 TWO = tuple(node(f"n{i}", machine=f"m{i}") for i in range(2))
@@ -405,3 +406,29 @@ def test_results_on_their_way_to_a_node_that_is_lost_can_be_moved_elsewhere() ->
     assert tale.state.keeping is not None and tale.state.keeping.moving == {0: 1}
     tale.lose("n1")
     assert not tale.state.keeping.moving
+
+
+def test_local_files_are_brought_to_as_many_nodes_as_a_task_needs_that_takes_them() -> None:
+    tale = Tale(job("a", local=("/x",)), job("b", "a", nodes=2), on=[*TWO, node("n2", machine="m2")])
+    tale.decides()
+    tale.end("a", kept=9)
+    [move] = tale.decides()
+    assert isinstance(move, MoveResults) and (move.tasks, move.node) == ([0], tale.state.ran_on[0])
+    tale.move("a", move.node, move.to)
+    assert tale.launches() == ["b"]
+    assert {place.node for place in tale.launch_of("b").on} == {move.node, move.to}
+
+
+def test_local_files_are_brought_into_the_partition_of_the_task_that_takes_them() -> None:
+    wish = PartitionWish("p", 1, kind="big")
+    there = [node("n0", kind="big", machine="m0"), TWO[1]]
+    tale = Tale(job("a", local=("/x",)), job("b", "a", partition="p"), on=there, partitions=(wish,))
+    tale.happens(Launch(tale.state.now, 0, 1, (Place(1, "0"),)))
+    tale.end("a", kept=9)
+    tale.decides()
+    assert tale.state.partitions.all[0].nodes() == [0]
+    tale.happens(PartitionStarted(tale._next(), 0))
+    [move] = tale.decides()
+    assert isinstance(move, MoveResults) and (move.tasks, move.node, move.to) == ([0], 1, 0)
+    tale.move("a", 1, 0)
+    assert tale.launches() == ["b"]

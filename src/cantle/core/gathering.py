@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from cantle.core.keeping import Keeping
 from cantle.core.nearness import DEPTH
+from cantle.core.queues import Shape
 from cantle.core.state import State
 from cantle.model.records import Decision, MoveResults
 from cantle.model.resources import indexes
@@ -20,18 +21,30 @@ def gather(state: State) -> Iterator[Decision]:
     keeping = state.keeping
     assert keeping is not None
     for queue in state.queues:
-        if not queue.heap or queue.shape.partition or queue.shape.needs.nodes > 1:
+        if queue.head() is None:
             continue
-        usable = state.room.could_ever_hold(queue.shape.needs)
+        shape = queue.shape
+        usable = state.room.could_ever_hold(shape.needs) if not shape.partition else _in_partition(state, shape)
         for index in (*state.drained, *keeping.leaving()):
             usable &= ~(1 << index)
+        if usable.bit_count() < shape.needs.nodes:
+            continue
         for task in queue.first(DEPTH):
             barred = keeping.barred(state, task)
-            if barred and usable and not usable & ~barred:
-                yield from _bring_together(state, keeping, task, usable)
+            if barred and (usable & ~barred).bit_count() < shape.needs.nodes:
+                yield from _bring_together(state, keeping, task, usable & barred)
+
+
+def _in_partition(state: State, shape: Shape) -> int:
+    """The nodes, as bits, of the partition in which tasks of the shape run that could hold one; 0 when there is none."""
+    from cantle.core.partitions import key_of
+
+    partition = state.partitions.by_name.get(key_of(state, shape.study, shape.partition))
+    return partition.room.could_ever_hold(shape.needs) if partition is not None and partition.serves else 0
 
 
 def _bring_together(state: State, keeping: Keeping, task: int, usable: int) -> Iterator[Decision]:
+    """To one of these nodes, and then to the next one if it needs several."""
     files = [parent for parent in dict.fromkeys(state.tasks[task].parents) if _is_file(keeping, parent)]
     if any(parent in keeping.moving for parent in files):
         return
