@@ -11,9 +11,18 @@ from cantle.core.phases import Phase
 from cantle.core.spans import Spans
 from cantle.core.state import State
 from cantle.errors import CantleBug
-from cantle.model.records import AnyRecord, NodesJoined, StepsAdded, StopAsked, StudyAdded, StudyClosed, TasksAdded
+from cantle.model.records import (
+    AnyRecord,
+    NodesJoined,
+    Refuse,
+    StepsAdded,
+    StopAsked,
+    StudyAdded,
+    StudyClosed,
+    TasksAdded,
+)
 from cantle.model.resources import Needs, Node
-from cantle.model.study import Step, Task
+from cantle.model.study import Limits, Step, Task
 from cantle.runtime.pilot.jobs import is_over, job_of
 from cantle.runtime.pilot.views import Views
 from cantle.runtime.simulated import Fate, SimulatedWorld
@@ -148,3 +157,15 @@ def test_each_of_two_growing_studies_sees_its_own_run(arrivals: list[tuple[int, 
         assert alone.phases == [state.phases[task] for task in theirs]
         assert [alone.step_of(n).name for n in range(len(alone.tasks))] == [state.step_of(n).name for n in theirs]
         assert alone.finished
+
+
+def test_what_comes_after_the_failure_that_ends_all_is_skipped():
+    first = [
+        StudyAdded(0.0, "calls", [Step("f")], limits=Limits(fail_fast=True), grows=True),
+        TasksAdded(0.0, 0, [Task("f", 0)]),
+    ]
+    state = applied(State(), *first, Refuse(1.0, 0, "it is too wide"))
+    applied(state, TasksAdded(2.0, 1, [Task("g", 0), Task("h", 0, (1,))]), StudyClosed(2.0, 0))
+    assert state.phases == [Phase.FAILED, Phase.SKIPPED, Phase.SKIPPED]
+    assert state.cause_of[2] == "f failed, and --fail-fast was given"
+    assert state.finished

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from cantle.core.fates import recount
+from cantle.core.fates import give_up, recount
 from cantle.core.observed import Observed
-from cantle.core.phases import Phase
+from cantle.core.phases import Cause, Phase
 from cantle.core.queues import ReadyQueue, Shape
 from cantle.core.ranks import b_levels
 from cantle.core.spans import Spans
@@ -139,6 +139,9 @@ def _tasks_added(state: State, record: r.TasksAdded) -> None:
                     found = children[parent] = []
                 found.append(number)
     recount(state, range(first, first + n))
+    if study.failing and not state.stopping:
+        for number in range(first, first + n):
+            give_up(state, number, Cause.SKIP, study.failing)
     state.feasibility_version += 1
     state.version += 1
 
