@@ -11,8 +11,8 @@ from cantle.core.scaling.trials import Trials
 from cantle.core.state import State
 from cantle.errors import RequestError
 from cantle.model.kinds import Kind
-from cantle.model.records import KindsDeclared, StudyAdded, TasksAdded
-from cantle.model.resources import Needs
+from cantle.model.records import KindsDeclared, Launch, NodeLost, NodesJoined, StudyAdded, TaskEnded, TasksAdded
+from cantle.model.resources import Needs, Node, Place
 from cantle.model.study import Step, Task
 
 CPU = Kind("cpu", 4, most=16, starts_in_s=60.0)
@@ -120,3 +120,18 @@ def test_among_many_nodes_only_a_few_numbers_are_tried() -> None:
 def test_what_is_no_worth_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(RequestError, match="payoff:3 means"):
         check(text)
+
+
+def test_what_runs_again_since_its_result_is_gone_is_counted_again() -> None:
+    state = state_of([job("makes"), job("other"), job("takes", "makes other")], CPU)
+    state.apply(NodesJoined(0.0, [Node("n0", 1, machine="m0"), Node("n1", 1, machine="m1")]))
+    for task in (0, 1):
+        state.apply(Launch(0.0, task, 1, (Place(task, "0"),)))
+    state.apply(TaskEnded(1.0, 0, 1, "done", kept=5))
+    overview = Overview()
+    assert overview.remaining(state).unfinished == 2
+    state.apply(NodeLost(2.0, 0))
+    state.apply(NodesJoined(2.0, [Node("n2", 1)]))
+    state.apply(Launch(2.0, 0, 2, (Place(2, "0"),)))
+    remaining = overview.remaining(state)
+    assert (remaining.unfinished, remaining.tasks, len(remaining.running)) == (3, 1, 2)

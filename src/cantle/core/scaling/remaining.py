@@ -8,7 +8,7 @@ exactly. Bulks are made once and then only counted anew, until they have become 
 from __future__ import annotations
 
 from cantle.core.forecast import correction, expected_end
-from cantle.core.phases import ACTIVE, FINAL, UNSTARTED, Phase
+from cantle.core.phases import ACTIVE, FINAL, Phase
 from cantle.core.queues import ReadyQueue
 from cantle.core.scaling.overdue import Overdue
 from cantle.core.state import State
@@ -44,7 +44,9 @@ class Bulks:
 
     def fits(self, state: State) -> bool:
         """Whether all tasks that are not over are in bulks, which are not too coarse by now."""
-        return self.known == len(state.tasks) and (self.exact or _left(state) > self.made_of // 2)
+        if self.known != len(state.tasks) or not (self.exact or _left(state) > self.made_of // 2):
+            return False
+        return all(task in self.of for task in state.running)  # one that was over may run again
 
     def _split(self, state: State, levels: list[int]) -> None:
         tasks, phases, of, members = state.tasks, state.phases, self.of, self.members
@@ -120,6 +122,8 @@ class Remaining:
         self.running: list[Running] = []
         self.guessed = 0
         """So many tasks are left of which nobody knows how long they take."""
+        self.unfinished = 0
+        """So many tasks of the bulks are not over."""
         self._shape_of: dict[int, int] = {}
         self._expected = _Expected(state)
         self._count()
@@ -147,6 +151,7 @@ class Remaining:
             if not ready + waiting + active:
                 continue
             living.append(bulk)
+            self.unfinished += ready + waiting + active
             number = bulks.queue[bulk]
             self.shape[bulk] = self._shape(number)
             self.count[bulk] = ready + waiting
@@ -199,8 +204,8 @@ class Overview:
         if bulks is None or not bulks.fits(state):
             bulks = self._made(state)
         found = Remaining(state, bulks)
-        if found.tasks != sum(state.totals[phase] for phase in UNSTARTED):
-            found = Remaining(state, self._made(state))  # some that were over have a new chance
+        if found.unfinished != sum(state.totals[phase] for phase in Phase if phase not in FINAL):
+            found = Remaining(state, self._made(state))  # some that were over have a new chance, or run again
         return found
 
     def _made(self, state: State) -> Bulks:
