@@ -8,7 +8,15 @@ from tests.simulated.growing_rig import QUICK, elastic
 
 from cantle.core.scaling.settings import Scaling
 from cantle.model.kinds import Kind
-from cantle.model.records import DrainNode, NodeDrainAsked, ReleaseNode, RequestNodes, WithdrawRequest
+from cantle.model.records import (
+    DrainNode,
+    NodeDrainAsked,
+    ReleaseNode,
+    RequestNodes,
+    StopAsked,
+    TimePassed,
+    WithdrawRequest,
+)
 from cantle.model.resources import Node
 from cantle.model.study import Limits
 from cantle.runtime.simulated_provider import SimulatedProvider
@@ -163,3 +171,19 @@ def test_what_the_run_cannot_go_on_without_is_not_withdrawn_because_no_policy_wa
     assert found.done == 1
     assert found.adds["gpu"] == 1
     assert found.all_of(WithdrawRequest) == []
+
+
+def test_a_run_that_is_being_stopped_is_not_woken_for_what_nobody_asks_any_more() -> None:
+    stop = StopAsked(5.0, "enough")
+    jobs = [job("long"), job("wide", nodes=2)]
+    for policy in ("payoff", "no-progress:3s", "finish-by:6s"):
+        scaling = replace(QUICK, policies=(policy,))
+        found = elastic(jobs, [Kind("cpu", 4, most=1)], 100.0, scaling=scaling, there=[node("n0", 1)], events=[stop])
+        assert len([record for record in found.all_of(TimePassed) if record.time > 5.0]) <= 1, policy
+
+
+def test_what_runs_in_a_partition_that_nobody_makes_asks_for_no_node_and_is_refused_at_the_end() -> None:
+    found = elastic([job("t", partition="p")], [Kind("cpu", 4, most=1)], 1.0)
+    assert not found.adds
+    [why] = found.refusals
+    assert "which nobody has declared or asked for" in why

@@ -79,6 +79,9 @@ class Decider:
 
                 yield from refuse_what_is_left_behind(state)
         plan = Plan(state, memory=self._memory)
+        if state.stopping:  # those who wanted to be woken are not asked any more
+            self._memory.pop("scaling wakes at", None)
+            self._memory.pop("rescuing wakes at", None)
         if "nearness" in self._memory:
             self._memory["nearness"].wakes_at = math.inf
         if state.lifetimes is not None or state.trouble is not None:

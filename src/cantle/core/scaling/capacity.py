@@ -114,17 +114,32 @@ def may_come(state: State) -> bool:
     if ledger.open:
         return True
     kinds = [kind for kind in ledger.kinds.values() if ledger.can_add(kind)]
-    for queue in state.queues if kinds else ():
-        head = queue.head()
-        if head is None:
-            continue
-        needs, seconds = queue.shape.needs, needs_s(state, head)
+    if not kinds:
+        return False
+    drained = sum(1 << index for index in state.drained)
+    for needs, width, seconds, _ in what_is_ready(state):
         if any(can_hold(state, kind, needs, seconds) for kind in kinds):
-            drained = sum(1 << index for index in state.drained)
             able = (able_now(state, needs, seconds) & ~drained).bit_count()
-            if able < needs.nodes <= could_ever_be_there(state, needs, seconds):
+            if able < width <= could_ever_be_there(state, needs, seconds):
                 return True
     return False
+
+
+def what_is_ready(state: State) -> Iterator[tuple[Needs, int, float, str]]:
+    """Who could ask for nodes: what each needs of a node, of how many, for how long, and what people call it.
+
+    Who lacks a partition asks for none: a partition does, once somebody wants it.
+    """
+    from cantle.core.scaling.idle import partitions_wanted
+
+    for number in state.homes[""]:
+        queue = state.queues[number]
+        head = queue.head()
+        if head is not None:
+            needs = queue.shape.needs
+            yield needs, needs.nodes, needs_s(state, head), state.tasks[head].name
+    for needs, width, _ in partitions_wanted(state):
+        yield needs, width, 0.0, "a task that runs in a partition"
 
 
 def to_spare(state: State, kind: Kind) -> float:

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil, inf
 
-from cantle.core.lifetimes import in_words, needs_s
+from cantle.core.lifetimes import in_words
 from cantle.core.phases import Phase
 from cantle.core.reserving import work_left_s
-from cantle.core.scaling.capacity import able_now, can_hold
-from cantle.core.scaling.idle import partitions_wanted
+from cantle.core.scaling.capacity import able_now, can_hold, what_is_ready
 from cantle.core.scaling.look import Look, Opinion, Want
 from cantle.model.kinds import Kind
-from cantle.model.resources import Needs, count
+from cantle.model.resources import count
 
 
 def demand(look: Look) -> Iterator[Want]:
@@ -152,7 +151,7 @@ def needed_at_least(look: Look) -> Iterator[Want]:
     )
     more: dict[str, int] = {}
     named: dict[str, str] = {}
-    for needs, width, walltime_s, what in _what_is_ready(look):
+    for needs, width, walltime_s, what in what_is_ready(state):
         able = able_now(state, needs, walltime_s)
         for index in state.drained:
             able &= ~(1 << index)
@@ -170,17 +169,6 @@ def needed_at_least(look: Look) -> Iterator[Want]:
         yield Want(
             name, look.have(name) + n, f"{named[name]} is ready, and nothing that is there or on its way could hold it"
         )
-
-
-def _what_is_ready(look: Look) -> Iterator[tuple[Needs, int, float, str]]:
-    state = look.state
-    for number in state.homes[""]:
-        head = state.queues[number].head()
-        if head is not None:
-            needs = state.queues[number].shape.needs
-            yield needs, needs.nodes, needs_s(state, head), state.tasks[head].name
-    for needs, width, _ in partitions_wanted(state):
-        yield needs, width, 0.0, "a task that runs in a partition"
 
 
 def completion_s(look: Look) -> float:
