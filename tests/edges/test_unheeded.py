@@ -59,6 +59,7 @@ def story_with(*partitions: tuple[int, str]) -> Story:
             CancelAsked(0.0, list(range(8))),
             "to cancel tasks 0, 1, 2, 3, 4 and 3 more is ignored: there is no such task",
         ),
+        (CancelAsked(0.0, None, "", 4), "is ignored: there is no study 5"),
         (LimitsChanged(0.0, Limits(), 4), "to change the limits is ignored: there is no study 5"),
         (
             ElementsAsked(0.0, "x", "2 x 4"),

@@ -242,7 +242,8 @@ def _is_want(event: ElementsAsked, state: State) -> bool:
 def concerns(event: Event, state: State) -> bool:
     """Whether a request speaks of tasks and studies that there are."""
     if isinstance(event, CancelAsked):
-        return all(0 <= task < len(state.tasks) for task in event.tasks or ())
+        there = event.study is None or 0 <= event.study < len(state.studies)
+        return there and all(0 <= task < len(state.tasks) for task in event.tasks or ())
     if isinstance(event, NodeDrainAsked | NodeResumeAsked):
         named = {node.name for node in state.room.nodes.values()}
         return event.node in named or event.node in state.drained_names

@@ -71,6 +71,8 @@ def reason(wish: Event, state: State, of_one_study: bool = False) -> str:
             return why_not(state, wish.kind, wish.count) or "no node of that kind can be had here"
         case ElementsAsked() if of_one_study:
             return "elements are asked for in the directory of the pilot"
+        case CancelAsked() if wish.study is not None and wish.tasks is None:
+            return f"there is no study {wish.study + 1}"
         case CancelAsked():
             return "there is no such task"
         case LimitsChanged():
