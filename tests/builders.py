@@ -79,6 +79,23 @@ def nodes(n: int, cores: int = 1, **rest: Any) -> list[Node]:
     return [Node(f"n{i}", cores, **rest) for i in range(n)]
 
 
+def step_of(job: Job) -> Step:
+    """The step of its own."""
+    return Step(
+        "step",  # one row for people
+        msgspec.structs.replace(job.needs, nodes=job.widths[0]) if job.widths else job.needs,
+        "",
+        job.walltime_s,
+        job.retries,
+        restartable=job.restartable,
+        priority=job.priority,
+        partition=job.partition,
+        widths=job.widths,
+        streams=job.streams,
+        local=job.local,
+    )
+
+
 def study_records(
     jobs: Sequence[Job],
     limits: Limits = NO_LIMITS,
@@ -91,19 +108,7 @@ def study_records(
     steps: dict[Step, int] = {}
     tasks = []
     for j in jobs:
-        step = Step(  # one row for people
-            "step",
-            msgspec.structs.replace(j.needs, nodes=j.widths[0]) if j.widths else j.needs,
-            "",
-            j.walltime_s,
-            j.retries,
-            restartable=j.restartable,
-            priority=j.priority,
-            partition=j.partition,
-            widths=j.widths,
-            streams=j.streams,
-            local=j.local,
-        )
+        step = step_of(j)
         index = steps.setdefault(step, len(steps))
         parents = tuple(numbers[p] for p in j.parents)
         tasks.append(Task(j.name, index, parents, j.estimate_s, tuple(numbers[p] for p in j.after)))
@@ -341,6 +346,10 @@ def snapshot(state: State) -> dict[str, Any]:
     ]
     known["room"] = _room(state.room)
     known["trouble"], known["lifetimes"] = deepcopy(state.trouble), deepcopy(state.lifetimes)
+    if state.scaling is not None:
+        known["scaling"] = {
+            k: list(v.items()) if isinstance(v, dict) else deepcopy(v) for k, v in vars(state.scaling).items()
+        }
     known["observed"] = [(n, list(seen.moves), dict(seen.means)) for n, seen in state.observed.items()]
     return known
 

@@ -45,7 +45,7 @@ class CarvedWitness(Witness):
         if partition.element is None:
             assert partition.name == wanted
         else:
-            assert not wanted and len(launch.on) == partition.width
+            assert wanted == partition.holder and len(launch.on) == partition.width
         assert {place.node for place in launch.on} <= set(partition.nodes())
 
 

@@ -105,14 +105,14 @@ class Witness(CheckedState):
             if launch is not None and launch.attempt == record.attempt:
                 del self.under_way[record.task]
                 if record.started or record.outcome in ("done", "failed", "timeout", "memory"):
-                    assert self.done.issuperset(self.tasks[record.task].parents), "began before its parents were done"
+                    assert self._had_its_parents(record.task), "began before its parents were done"
                 if record.outcome == "done":
                     assert record.task not in self.done, "done twice"
                     self.done.add(record.task)
         elif isinstance(record, TaskStarted):
             launch = self.under_way.get(record.task)
             if launch is not None and launch.attempt == record.attempt:
-                assert self.done.issuperset(self.tasks[record.task].parents), "began before its parents were done"
+                assert self._had_its_parents(record.task), "began before its parents were done"
         elif isinstance(record, NodeLost):
             for task, launch in list(self.under_way.items()):
                 if any(place.node == record.node for place in launch.on):
@@ -128,16 +128,24 @@ class Witness(CheckedState):
         super().apply(record)
         for takers in self.in_turn.values():
             takers[:] = [task for task in takers if task in self.under_way]
-        if isinstance(record, StudyChanged):
+        if self._may_undo(record):
             self.done = {task for task in self.done if self.phases[task] == Phase.DONE}
         assert set(self.under_way) == set(self.running)
         assert self.done == {task for task, phase in enumerate(self.phases) if phase == Phase.DONE}
+
+    def _had_its_parents(self, task: int) -> bool:
+        return self.done.issuperset(self.tasks[task].parents)
+
+    def _may_undo(self, record: AnyRecord) -> bool:
+        """Whether what was done may have to be done again after that."""
+        return isinstance(record, StudyChanged)
 
     def _object_to_launch(self, launch: Launch) -> None:
         task = launch.task
         row = self.tasks[task]
         assert not self.stopped, "launched after the stop"
-        assert not self.studies[0].failing, "launched after the failure that ends all"
+        study = self.study_of(task)
+        assert not study.failing, "launched after the failure that ends all"
         assert task not in self.under_way and task not in self.done
         assert (task, launch.attempt) not in self.attempts_begun, "one attempt launched twice"
         assert launch.attempt == 1 + max((a for t, a in self.attempts_begun if t == task), default=0)
@@ -149,8 +157,8 @@ class Witness(CheckedState):
             assert ahead.task in row.parents and ahead.task not in row.after
         assert self.done.issuperset(set(row.parents) - ({ahead.task} if ahead is not None else set()))
         assert all(self.phases[p] in OVER for p in row.after)
-        throttle = self.studies[0].limits.throttle
-        assert not throttle or len(self.under_way) < throttle
+        throttle = study.limits.throttle
+        assert not throttle or sum(self.study_of(other) is study for other in self.under_way) < throttle
         self._object_to_places(launch)
         for place in launch.on:
             assert place.node not in self.drained, "launched on a drained node"
