@@ -12,7 +12,7 @@ from runner_rig import a_long_sleep, eventually, output, rig, running_with, shel
 
 from cantle.model.records import TaskEnded
 from cantle.model.study import Command
-from cantle.runner import keeper
+from cantle.runner import reaping, reports
 from cantle.runner.channel import DescriptorChannel
 from cantle.runner.frames import Frames, encode, frame
 from cantle.runner.main import serve
@@ -177,9 +177,9 @@ def test_when_the_conductor_goes_nobody_in_line_begins(tmp_path: Path) -> None:
 def test_ends_wait_to_be_concluded_together_as_long_as_nobody_is_the_worse_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int, told: int
 ) -> None:
-    monkeypatch.setattr(keeper, "_LOOK_TOGETHER_S", 1000.0)  # so that it is never over by itself
-    monkeypatch.setattr(keeper, "_HOLD_S", 2000.0)
-    monkeypatch.setattr(keeper, "_HOLD_END_S", 0.0)
+    monkeypatch.setattr(reaping, "_LOOK_TOGETHER_S", 1000.0)  # so that it is never over by itself
+    monkeypatch.setattr(reports, "_HOLD_S", 2000.0)
+    monkeypatch.setattr(reports, "_HOLD_END_S", 0.0)
     ours, theirs = socket.socketpair()
     runner = os.fork()
     if runner == 0:

@@ -54,7 +54,7 @@ def serve(channel: RunnersEnd, settled: tuple[int, int] | None = None) -> None:
     try:
         keeper.farewell("lost", reason or "the conductor went away")
         if reason:
-            keeper.leave(reason)
+            keeper.reports.leave(reason)
     finally:
         if lock >= 0:
             os.close(lock)

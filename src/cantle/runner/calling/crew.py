@@ -218,7 +218,7 @@ class Crew:
         worker.place = None
         del self._busy[place]
         self._idle.setdefault(worker.kind, []).append((time.monotonic(), worker))
-        self._keeper.free(place)
+        self._keeper.places.free(place)
         if sum(map(len, self._idle.values())) > self._most_idle:
             self._end_oldest()
 
@@ -251,13 +251,13 @@ class Crew:
             try:
                 self.begin(left[0], place)
             except NotStarted as error:
-                self._keeper.never_began(left[0].key, "unstartable", str(error))
-                self._keeper.let_go(left.pop(0).key, place)
+                self._keeper.reports.never_began(left[0].key, "unstartable", str(error))
+                self._keeper.places.let_go(left.pop(0).key, place)
                 continue
             for start in left[1:]:
                 self.joins(start, place)
             return
-        self._keeper.free(place)
+        self._keeper.places.free(place)
 
     def _worker_of(self, key: Key) -> Attempt | None:
         """The worker at which this call is, as an attempt of the family."""

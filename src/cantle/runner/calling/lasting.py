@@ -48,7 +48,7 @@ class Lasting:
                 self._lines.feed(worker)
                 return
             worker.long = True
-            self._keeper.tell(Started(start.key, worker.began_wall, worker.attempt.pid))
+            self._keeper.reports.say(Started(start.key, worker.began_wall, worker.attempt.pid))
         if start.walltime_s > 0 and now >= worker.began_at + start.walltime_s:
             self._end_current(
                 worker, "timeout", f"ran into its walltime of {duration(start.walltime_s)}", self._grace_s

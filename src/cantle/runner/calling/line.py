@@ -43,6 +43,8 @@ class Lines:
         self, keeper: Keeping, store: Store, is_up: Callable[[Worker], None], has_none: Callable[[Worker], None]
     ) -> None:
         self._keeper = keeper
+        self._reports = keeper.reports
+        self._places = keeper.places
         self._store = store
         self._is_up = is_up
         self._has_none = has_none
@@ -99,7 +101,7 @@ class Lines:
         after = start.after
         given: list[tuple[int, bytes | str | None]] = []
         if after is not None and self.where.get(after) is not worker:
-            ended = self._keeper.made(after)
+            ended = self._reports.made(after)
             if ended is None:
                 return None
             after = None
@@ -200,8 +202,8 @@ class Lines:
         if self._files:
             self._drop_file(key)
         if status == wire.NEVER_BEGAN:
-            self._keeper.never_began(key, "interrupted", _NOT_DONE_BEFORE)
-            self._keeper.let_go(key, place)
+            self._reports.never_began(key, "interrupted", _NOT_DONE_BEFORE)
+            self._places.let_go(key, place)
             return
         outcome: Outcome = "done" if status == wire.DONE else "failed"
         if worker.attempt.outcome:  # somebody had decided to end it, and it was a moment quicker
@@ -210,9 +212,9 @@ class Lines:
                 remove(result)
             result, size = b"", 0
         kept = isinstance(result, str)
-        self._keeper.report(
+        self._reports.over(
             Ended(
-                self._keeper.number(),
+                self._reports.number(),
                 key,
                 ended,
                 outcome,
@@ -232,7 +234,7 @@ class Lines:
             status != wire.DONE or len(worker.sent) <= _FEW,
         )
         if outcome != "done":
-            self._keeper.let_go(key, place)
+            self._places.let_go(key, place)
 
     def _words(self, worker: Worker, out_at: int, err_at: int) -> str:
         """Where the call's output lies, as in `Ended.output`."""
@@ -249,16 +251,16 @@ class Lines:
         place = worker.place
         assert place is not None
         self.where.pop(key, None)
-        self._keeper.never_began(key, outcome, detail)
+        self._reports.never_began(key, outcome, detail)
         gone = {key}
         for start in list(worker.waiting):
             if start.after in gone:
                 gone.add(start.key)
                 worker.waiting.remove(start)
                 self.where.pop(start.key, None)
-                self._keeper.never_began(start.key, "interrupted", _NOT_DONE_BEFORE)
+                self._reports.never_began(start.key, "interrupted", _NOT_DONE_BEFORE)
         for each in gone:
-            self._keeper.let_go(each, place)
+            self._places.let_go(each, place)
 
     def _drop_file(self, key: Key) -> None:
         path = self._files.pop(key, "")
@@ -289,9 +291,9 @@ class Lines:
         if tail:
             detail = f"{detail}\n{tail}"
         self.where.pop(start.key, None)
-        self._keeper.report(
+        self._reports.over(
             Ended(
-                self._keeper.number(),
+                self._reports.number(),
                 start.key,
                 attempt.ended_at,
                 outcome,
@@ -310,4 +312,4 @@ class Lines:
             if other.after == start.key:
                 worker.waiting.remove(other)
                 self.never_began(worker, other.key, "interrupted", _NOT_DONE_BEFORE)
-        self._keeper.let_go(start.key, place)
+        self._places.let_go(start.key, place)
