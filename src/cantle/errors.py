@@ -115,3 +115,12 @@ def said_by(problem: BaseException) -> str:
         return text
     text = text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
     return f"{type(problem).__name__}: {text}" if text else type(problem).__name__
+
+
+def shown(thing: object, most: int = 200) -> str:
+    """What somebody else's code gave us, on one line of so many characters at most; even its `repr` may be broken."""
+    try:
+        text = " ".join(repr(thing).encode("utf-8", "backslashreplace").decode().split())
+    except Exception:  # noqa: BLE001
+        text = f"an object of {type(thing).__name__}"
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -197,8 +197,8 @@ def test_o25_ends_of_nodes_never_make_a_task_the_one_that_takes_its_nodes_down()
     assert story.phases()["task"] == "ready"
 
 
-def test_what_was_cut_off_by_its_nodes_end_is_given_more_time_the_next_time_or_none() -> None:
-    story = Story(job("task"), on=[node("n0", ends_at=101.0)])
+def cut_off_before_the_node_ends(story: Story) -> None:
+    """The task begins on a node that ends at 101 s, is interrupted for that, and another such node comes."""
     story.launches()
     story.start("task")
     time(story, 91.0)
@@ -206,6 +206,11 @@ def test_what_was_cut_off_by_its_nodes_end_is_given_more_time_the_next_time_or_n
     story.end("task", "interrupted")
     story.await_nodes(1)
     story.join(node("n1", ends_at=story.state.now + 100.0))
+
+
+def test_what_was_cut_off_by_its_nodes_end_is_given_more_time_the_next_time_or_none() -> None:
+    story = Story(job("task"), on=[node("n0", ends_at=101.0)])
+    cut_off_before_the_node_ends(story)
     made = ended(story)
     assert made is not None, "it ran for 89 s without getting done, and the next node has 90 s as well"
     story.resume(on=[node("n2", ends_at=story.state.now + 1000.0)])
@@ -214,13 +219,7 @@ def test_what_was_cut_off_by_its_nodes_end_is_given_more_time_the_next_time_or_n
 
 def test_a_task_that_can_restart_goes_on_from_where_it_was_when_its_node_ended() -> None:
     story = Story(job("task", restartable=True), on=[node("n0", ends_at=101.0)])
-    story.launches()
-    story.start("task")
-    time(story, 91.0)
-    story.decides()
-    story.end("task", "interrupted")
-    story.await_nodes(1)
-    story.join(node("n1", ends_at=story.state.now + 100.0))
+    cut_off_before_the_node_ends(story)
     assert story.launches() == ["task"]
     assert story.launch_of("task").restart
     assert not story.state.restarts, "its bound of restarts is for timeouts"

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from cantle.allocations.local import LocalAllocation
 from cantle.engines.process import ProcessEngine
 from cantle.model.resources import Node
 from cantle.model.study import Command
+from cantle.runner.channel import DescriptorChannel
+from cantle.runner.main import serve
 from cantle.testing import Rig
 
 
@@ -22,6 +26,26 @@ def rig(tmp_path: Path, *nodes: Node, grace_s: float = 1.0, **options: object) -
         lambda: LocalAllocation(nodes=given),
         tmp_path,
     )
+
+
+@contextmanager
+def runner_at_a_socket() -> Iterator[socket.socket]:
+    """Our end of one socket for both ways, at the other end of which a forked runner serves. It has gone afterwards."""
+    ours, theirs = socket.socketpair()
+    runner = os.fork()
+    if runner == 0:
+        try:
+            ours.close()
+            serve(DescriptorChannel(theirs.fileno(), theirs.fileno()))
+        finally:
+            os._exit(0)
+    theirs.close()
+    try:
+        with ours:
+            ours.settimeout(20)
+            yield ours
+    finally:
+        os.waitpid(runner, 0)
 
 
 def shell(script: str, stem: str = "out/task", **more: object) -> Command:

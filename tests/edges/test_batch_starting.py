@@ -94,6 +94,14 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Rig]:
 BOTH_JOIN = "echo '@cantle joined'; echo '@cantle joined'; trap 'exit 0' TERM; while :; do sleep 0.1; done"
 
 
+def the_failure(it: Rig) -> tuple[int, str]:
+    """How many runners will not come, and why: told once."""
+    until(lambda: it.told.failures)
+    it.source.close()
+    (failure,) = it.told.failures
+    return failure
+
+
 def test_one_srun_serves_all_hosts_and_is_told_the_end_of_the_job(rig: Callable[..., Rig]) -> None:
     it = rig(BOTH_JOIN)
     until(it.lines)
@@ -129,9 +137,7 @@ def test_o16_a_starter_that_waits_is_told_of_with_its_words_and_what_they_mean(r
 
 def test_a_starter_that_gives_up_fails_for_all_its_hosts_with_its_own_words(rig: Callable[..., Rig]) -> None:
     it = rig("echo 'srun: lacks support for cpu binding'; echo 'srun: error: Invalid job id specified' >&2; exit 1")
-    until(lambda: it.told.failures)
-    it.source.close()
-    ((n, why),) = it.told.failures
+    n, why = the_failure(it)
     assert n == 2
     assert "no runner on n1, n2: srun ended (exit status 1). The job is over" in why
     assert "Invalid job id specified" in why
@@ -140,9 +146,7 @@ def test_a_starter_that_gives_up_fails_for_all_its_hosts_with_its_own_words(rig:
 
 def test_a_starter_that_brings_up_one_of_two_fails_for_the_other(rig: Callable[..., Rig]) -> None:
     it = rig("echo '0: @cantle joined'; sleep 0.2; echo 'cantle runner on n2: no address led there' >&2; exit 1")
-    until(lambda: it.told.failures)
-    it.source.close()
-    ((n, why),) = it.told.failures
+    n, why = the_failure(it)
     assert n == 1
     assert "1 of the 2 runners on n1, n2 are missing" in why
     assert "no address led there" in why

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from runner_rig import a_long_sleep, eventually, is_alive, running_with
+from runner_rig import a_long_sleep, eventually, is_alive, runner_at_a_socket, running_with
 
 from cantle.allocations.fleet.certificates import Identity, make_identities
 from cantle.allocations.fleet.handing import Handed, Told, hand_over, take_over
@@ -23,9 +23,7 @@ from cantle.allocations.fleet.lane import KEY_BYTES, TAKEN, Lane
 from cantle.allocations.fleet.trust import context_of
 from cantle.allocations.forking import LocalChannel, fork_runner
 from cantle.model.study import Command
-from cantle.runner.channel import DescriptorChannel
 from cantle.runner.frames import Frames, encode, frame
-from cantle.runner.main import serve
 from cantle.runner.messages import Ended, Setup, Start, Started, Up
 
 KEY = b"k" * KEY_BYTES
@@ -184,23 +182,13 @@ def test_a_runner_that_sees_no_directory_makes_its_folders_or_says_why_it_cannot
 def test_over_one_socket_for_both_ways_a_runner_hears_also_after_it_had_to_wait_with_what_it_says(
     tmp_path: Path,
 ) -> None:
-    ours, theirs = socket.socketpair()
-    runner = os.fork()
-    if runner == 0:
-        try:
-            ours.close()
-            serve(DescriptorChannel(theirs.fileno(), theirs.fileno()))
-        finally:
-            os._exit(0)
-    theirs.close()
     (tmp_path / "nodes").mkdir()
     setup = Setup(str(tmp_path), dict(os.environb), lock="nodes/0.lock", packed="nodes/0", spool="nodes/0.spool")
     missing = Command(argv=("/nowhere/" + "x" * 400,), packed=True)
     many = 3000
     frames: Frames[Up] = Frames(Up)
     ends = 0
-    with ours:
-        ours.settimeout(20)
+    with runner_at_a_socket() as ours:
         ours.sendall(frame([encode(setup)]))
         for first in range(0, many, 100):  # more than the socket holds is to be told before anybody reads
             ours.sendall(frame([encode(Start((n, 1), missing, str(n))) for n in range(first, first + 100)]))
@@ -210,5 +198,4 @@ def test_over_one_socket_for_both_ways_a_runner_hears_also_after_it_had_to_wait_
         ours.sendall(frame([encode(Start((many, 1), missing, "0"))]))
         while ends < many + 1:
             ends += sum(isinstance(message, Ended) for message in frames.feed(ours.recv(1 << 16)))
-    os.waitpid(runner, 0)
     assert ends == many + 1

@@ -51,6 +51,15 @@ class Answers:
         return [json.loads(line) for line in self.asked.read_text().splitlines()]
 
 
+def asked_of(tmp_path: Path, system: str, *jobs: str) -> Records:
+    """What stands on record of a request for a node, and of those of its jobs whose numbers were heard."""
+    records = Records(tmp_path / "elastic")
+    records.asked(7, TOKEN, "cpu", 1, {"by": "batch", "system": system})
+    for job in jobs:
+        records.handed_out(7, job)
+    return records
+
+
 @pytest.fixture
 def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Answers:
     folder = tmp_path / "bin"
@@ -136,8 +145,7 @@ def test_what_a_dead_conductor_left_is_canceled_though_nobody_heard_its_number(
     if cancels[0] != lists:
         there.say(cancels[0], else_=("", "", 0))
     there.say("qstat", else_=(path_of(TOKEN), "", 0))
-    records = Records(tmp_path / "elastic")
-    records.asked(7, TOKEN, "cpu", 1, {"by": "batch", "system": system})
+    records = asked_of(tmp_path, system)
     told: list[str] = []
     assert take_back(tmp_path / "elastic", told.append, lambda name: None) == 1
     assert told == ["request 7, 1 of kind cpu: job 9 canceled, left by an earlier conductor"]
@@ -150,9 +158,7 @@ def test_names_are_asked_for_before_anything_is_canceled_so_that_what_was_there_
 ) -> None:
     there.say("bjobs", else_=("9\n", "", 0))
     there.say("bkill", else_=("", "", 0))
-    records = Records(tmp_path / "elastic")
-    records.asked(7, TOKEN, "cpu", 1, {"by": "batch", "system": "lsf"})
-    records.handed_out(7, "9")
+    asked_of(tmp_path, "lsf", "9")
     told: list[str] = []
     assert take_back(tmp_path / "elastic", told.append, lambda name: None) == 1
     assert [words[0] for words in there.words] == ["bjobs", "bkill"]
@@ -164,9 +170,7 @@ def test_known_jobs_are_canceled_even_where_names_cannot_be_asked_for_and_the_re
 ) -> None:
     there.say("bjobs", else_=("", "batch daemon not responding\n", 255))
     there.say("bkill", else_=("", "", 0))
-    records = Records(tmp_path / "elastic")
-    records.asked(7, TOKEN, "cpu", 1, {"by": "batch", "system": "lsf"})
-    records.handed_out(7, "9")
+    records = asked_of(tmp_path, "lsf", "9")
     told: list[str] = []
     assert take_back(tmp_path / "elastic", told.append, lambda name: None) == 0
     assert ["bkill", "9"] in there.words

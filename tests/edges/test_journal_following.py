@@ -17,6 +17,14 @@ from cantle.model.records import AnyRecord, TimePassed
 from cantle.store.journal import Journal, follow, read
 
 
+def with_a_gap_in_the_third(path: Path) -> bytes:
+    """A journal of five ends, in the third of which zeros stand; what it should be."""
+    data = journal_of(path, some_ends(5))
+    start = data.index(b'"task":2')
+    path.write_bytes(data[:start] + bytes(20) + data[start + 20 :])
+    return data
+
+
 def test_records_arrive_as_they_are_flushed_and_each_once(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     follower = follow(path)
@@ -93,9 +101,7 @@ def test_following_goes_on_where_a_reading_ended(tmp_path: Path) -> None:
 
 def test_a_line_whose_blocks_have_not_all_arrived_is_given_time(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
-    data = journal_of(path, some_ends(5))
-    start = data.index(b'"task":2')
-    path.write_bytes(data[:start] + bytes(20) + data[start + 20 :])
+    data = with_a_gap_in_the_third(path)
     follower = follow(path, patience_s=5.0)
     assert follower.poll() == some_ends(2)
     assert follower.poll() == []
@@ -107,9 +113,7 @@ def test_a_line_whose_blocks_have_not_all_arrived_is_given_time(tmp_path: Path) 
 
 def test_a_line_that_stays_damaged_is_told_and_passed_by(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
-    data = journal_of(path, some_ends(5))
-    start = data.index(b'"task":2')
-    path.write_bytes(data[:start] + bytes(20) + data[start + 20 :])
+    with_a_gap_in_the_third(path)
     follower = follow(path, patience_s=0.05)
     assert follower.poll() == some_ends(2)
     time.sleep(0.06)

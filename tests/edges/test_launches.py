@@ -28,6 +28,7 @@ from cantle.model.records import (
 from cantle.model.resources import Node, Place
 from cantle.model.study import Command, Step, Task
 from cantle.runner import heeding
+from cantle.testing import Rig
 
 TWO = (Node("a", 2), Node("b", 2))
 ON_BOTH = (Place(0, "0"), Place(1, "0"))
@@ -35,6 +36,11 @@ ON_BOTH = (Place(0, "0"), Place(1, "0"))
 
 def launching(script: str, **more: object) -> Command:
     return shell(script, launches=True, **more)
+
+
+def hindrances(it: Rig) -> list[str]:
+    """What kept launches from beginning, as it was told."""
+    return [event.why for event in it.events if isinstance(event, TaskHindered)]
 
 
 def a_rank_elsewhere(directory: Path, sleep: str, task: int = 1, attempt: int = 1) -> subprocess.Popen[bytes]:
@@ -165,10 +171,9 @@ def test_a_launch_that_does_not_begin_is_told_and_that_it_begins_after_all(tmp_p
     with rig(tmp_path) as it:
         it.launch(1, launching(script))
         assert it.ended(1).outcome == "done"
-        said = [event.why for event in it.events if isinstance(event, TaskHindered)]
-    assert len(said) == 2
-    assert said[0].startswith("Slurm does not start the step yet (Requested nodes are busy)")
-    assert said[1] == ""
+    begin, end = hindrances(it)
+    assert begin.startswith("Slurm does not start the step yet (Requested nodes are busy)")
+    assert end == ""
 
 
 def test_a_launcher_that_waits_in_silence_is_told_and_that_it_has_begun(tmp_path, monkeypatch):
@@ -180,10 +185,9 @@ def test_a_launcher_that_waits_in_silence_is_told_and_that_it_has_begun(tmp_path
     with rig(tmp_path) as it:
         it.launch(1, launching(f"{srun}; exit 0", launches_here=True))
         assert it.ended(1).outcome == "done"
-        said = [event.why for event in it.events if isinstance(event, TaskHindered)]
-    assert len(said) == 2
-    assert said[0].startswith("srun waits for Slurm to start the step")
-    assert said[1] == ""
+    begin, end = hindrances(it)
+    assert begin.startswith("srun waits for Slurm to start the step")
+    assert end == ""
 
 
 def test_a_launcher_whose_ranks_are_elsewhere_is_not_taken_for_waiting(tmp_path, monkeypatch):
@@ -194,7 +198,7 @@ def test_a_launcher_whose_ranks_are_elsewhere_is_not_taken_for_waiting(tmp_path,
     with rig(tmp_path) as it:
         it.launch(1, launching(f"{srun}; exit 0"))
         it.ended(1)
-        assert not [event for event in it.events if isinstance(event, TaskHindered)]
+        assert hindrances(it) == []
 
 
 def test_output_that_tells_of_no_trouble_is_told_to_nobody(tmp_path, monkeypatch):
@@ -202,7 +206,7 @@ def test_output_that_tells_of_no_trouble_is_told_to_nobody(tmp_path, monkeypatch
     with rig(tmp_path) as it:
         it.launch(1, launching("echo 'all is well' >&2; sleep 1"))
         it.ended(1)
-        assert not [event for event in it.events if isinstance(event, TaskHindered)]
+        assert hindrances(it) == []
 
 
 @pytest.mark.parametrize(

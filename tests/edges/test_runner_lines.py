@@ -8,14 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
-from runner_rig import a_long_sleep, eventually, output, rig, running_with, shell
+from runner_rig import a_long_sleep, eventually, output, rig, runner_at_a_socket, running_with, shell
 
 from cantle.model.records import TaskEnded
 from cantle.model.study import Command
 from cantle.runner import reaping, reports
-from cantle.runner.channel import DescriptorChannel
 from cantle.runner.frames import Frames, encode, frame
-from cantle.runner.main import serve
 from cantle.runner.messages import Ended, Setup, Start, Up
 from cantle.testing import Rig
 
@@ -180,24 +178,13 @@ def test_ends_wait_to_be_concluded_together_as_long_as_nobody_is_the_worse_for_i
     monkeypatch.setattr(reaping, "_LOOK_TOGETHER_S", 1000.0)  # so that it is never over by itself
     monkeypatch.setattr(reports, "_HOLD_S", 2000.0)
     monkeypatch.setattr(reports, "_HOLD_END_S", 0.0)
-    ours, theirs = socket.socketpair()
-    runner = os.fork()
-    if runner == 0:
-        try:
-            ours.close()
-            serve(DescriptorChannel(theirs.fileno(), theirs.fileno()))
-        finally:
-            os._exit(0)
-    theirs.close()
-    with ours:
-        ours.settimeout(20)
+    with runner_at_a_socket() as ours:
         scripts = [f"echo {task}; exit {int(task == failing)}" for task in range(10)]
         commands = [Command(argv=("/bin/sh", "-c", script), packed=True) for script in scripts]
         starts = [encode(Start((task, 1), command, "0")) for task, command in enumerate(commands)]
         ours.sendall(frame([encode(Setup(str(tmp_path), dict(os.environb), spool="spool")), *starts]))
         length = ours.recv(4, socket.MSG_WAITALL)
         first = length + ours.recv(int.from_bytes(length, "big"), socket.MSG_WAITALL)
-    os.waitpid(runner, 0)
     heard = Frames[Up](Up).feed(first)
     ends = [message for message in heard if isinstance(message, Ended)]
     assert len(heard) == len(ends) >= told, "perhaps the next ones were over before it could be said"

@@ -24,6 +24,29 @@ START = 1_900_000_000.0
 """When simulated runs begin, in seconds since the epoch: simulated time starts at 0, and a run's on a day."""
 
 
+SWEEP = """\
+description:
+    name: sweep
+    description: a few simulations and a report
+study:
+    - name: sim
+      description: simulate
+      run:
+          cmd: sim --size $(SIZE)
+          procs: 2
+          estimate: 10 s
+    - name: report
+      description: put it together
+      run:
+          cmd: report
+          depends: [sim_*]
+global.parameters:
+    SIZE:
+        values: [1, 2, 3, 4]
+        label: SIZE.%%
+"""
+"""A study: four simulations, and a report on them. Nothing of it can be run."""
+
 NO_LIMITS = Limits()
 
 

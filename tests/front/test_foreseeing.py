@@ -7,34 +7,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from rundirs import cantle
+from rundirs import SWEEP, cantle
 
 from cantle.errors import RequestError
 from cantle.model.resources import Needs, Node
 from cantle.model.study import Limits, Step, Study, Task
 from cantle.report.forecast import Chances, Forecast, forecast, parse_losses, parse_nodes
-
-GOOD = """\
-description:
-    name: sweep
-    description: a few simulations and a report
-study:
-    - name: sim
-      description: simulate
-      run:
-          cmd: sim --size $(SIZE)
-          procs: 2
-          estimate: 10 s
-    - name: report
-      description: put it together
-      run:
-          cmd: report
-          depends: [sim_*]
-global.parameters:
-    SIZE:
-        values: [1, 2, 3, 4]
-        label: SIZE.%%
-"""
 
 BAD = """\
 description:
@@ -57,7 +35,7 @@ study:
 @pytest.fixture
 def good(tmp_path: Path) -> Path:
     path = tmp_path / "good.yaml"
-    path.write_text(GOOD)
+    path.write_text(SWEEP)
     return path
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from rundirs import cantle, records_of, write_run
+from rundirs import SWEEP, cantle, records_of, write_run
 
 from cantle.cli.planning import _sliced
 from cantle.core.idleness import Reason
@@ -40,28 +40,6 @@ from cantle.report.planning import Variant, foresee, groups_named, groups_worth_
 from cantle.report.recorder import Recorder
 from cantle.report.step_times import step_times
 from cantle.runtime.simulated import Fate
-
-SWEEP = """\
-description:
-    name: sweep
-    description: a few simulations and a report
-study:
-    - name: sim
-      description: simulate
-      run:
-          cmd: sim --size $(SIZE)
-          procs: 2
-          estimate: 10 s
-    - name: report
-      description: put it together
-      run:
-          cmd: report
-          depends: [sim_*]
-global.parameters:
-    SIZE:
-        values: [1, 2, 3, 4]
-        label: SIZE.%%
-"""
 
 
 @pytest.fixture

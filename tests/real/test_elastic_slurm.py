@@ -124,13 +124,17 @@ def test_ctrl_c_while_tasks_run_ends_the_jobs(place: Place) -> None:
     assert place.left() == []
 
 
-def test_killed_before_its_job_began_a_run_is_resumed_and_leaves_none_in_the_queue(place: Place) -> None:
+def killed_before_its_job_began(place: Place) -> None:
     process = place.begin("map", "echo", "--range", "1-2", "-o", "out", "--kinds", LATER)
     try:
         assert wait_until(place.jobs, 60)
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.communicate(timeout=60)
+
+
+def test_killed_before_its_job_began_a_run_is_resumed_and_leaves_none_in_the_queue(place: Place) -> None:
+    killed_before_its_job_began(place)
     [job] = place.jobs()
     assert place.left()
     done = place.cantle("resume", "out", "--kinds", CPU)
@@ -144,12 +148,7 @@ def test_killed_before_its_job_began_a_run_is_resumed_and_leaves_none_in_the_que
 
 
 def test_killed_before_its_job_began_a_run_is_canceled_with_its_job(place: Place) -> None:
-    process = place.begin("map", "echo", "--range", "1-2", "-o", "out", "--kinds", LATER)
-    try:
-        assert wait_until(place.jobs, 60)
-    finally:
-        os.kill(process.pid, signal.SIGKILL)
-        process.communicate(timeout=60)
+    killed_before_its_job_began(place)
     done = place.cantle("cancel", "out", "-y")
     assert done.returncode == 0 and "canceled" in done.stdout
     assert place.jobs() == [] and place.left() == []

@@ -169,17 +169,22 @@ def test_keys_are_never_where_others_could_read_them(begin: Callable[..., Fleet]
             assert secret.encode() not in path.read_bytes(), path
 
 
-def test_a_stranger_is_refused_and_told_of(begin: Callable[..., Fleet]) -> None:
-    fleet = begin()
-    letter = letters.read(fleet.layout.fleet / letters.FILE)
-    host, _, port = letter.addresses[-1].removeprefix("tls://").rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=10) as plain:  # one who speaks no TLS
+def knock_without_tls(host: str, port: int) -> None:
+    """Somebody who speaks no TLS gets no answer."""
+    with socket.create_connection((host, port), timeout=10) as plain:
         plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
-        plain.settimeout(10)
+        plain.settimeout(30)
         try:
             assert b"HTTP" not in plain.recv(4096)
         except OSError:
             pass
+
+
+def test_a_stranger_is_refused_and_told_of(begin: Callable[..., Fleet]) -> None:
+    fleet = begin()
+    letter = letters.read(fleet.layout.fleet / letters.FILE)
+    host, _, port = letter.addresses[-1].removeprefix("tls://").rpartition(":")
+    knock_without_tls(host, int(port))
     fleet.wait_told("no certificate of this run")
     own = make_identities(letter.run)[1]  # one who makes certificates for himself, in the right name
     context = context_of(own)
@@ -395,11 +400,5 @@ def test_nothing_but_the_fleets_two_ports_is_opened_and_neither_takes_a_stranger
                 ports.add(int(words[1].rpartition(":")[2], 16))
     assert len(ports) == 2 and int(letter.addresses[0].rpartition(":")[2]) in ports
     for number, port in enumerate(sorted(ports), 1):
-        with socket.create_connection(("127.0.0.1", port), timeout=10) as plain:
-            plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
-            plain.settimeout(30)
-            try:
-                assert b"HTTP" not in plain.recv(4096)
-            except OSError:
-                pass
+        knock_without_tls("127.0.0.1", port)
         fleet.wait_for(lambda n=number: fleet.told.read_text().count("no certificate of this run") == n)

@@ -56,17 +56,31 @@ def over_ssh(cluster: Cluster, place: Path, file: str, *words: str) -> subproces
     return subprocess.run(argv, cwd=place, env=env, capture_output=True, text=True, timeout=150, check=False)
 
 
+def begun_over_ssh(cluster: Cluster, place: Path, file: str, *hosts: str) -> subprocess.Popen[str]:
+    """The run on these hosts, not waited for."""
+    words = [sys.executable, "-m", "cantle", "run", file, "-o", "out", "--silence", "4", "-j", *hosts]
+    pipe, env = subprocess.PIPE, {**cluster.env, **BTL}
+    return subprocess.Popen(words, cwd=place, env=env, stdout=pipe, stderr=subprocess.STDOUT, text=True)
+
+
+def handed_in(
+    cluster: Cluster, place: Path, words: str, *more: str, nodes: int, minutes: int, before: str = "", after: str = ""
+) -> str:
+    """A job on so many whole nodes that runs `cantle run` with these words; its number. `more` are options of sbatch."""
+    script = (
+        f"#!/bin/bash\nexport OMPI_MCA_btl=self,tcp\ncd {place}\n{before}\n"
+        f"{sys.executable} -m cantle run {words} 2>&1\n{after}\n"
+    )
+    options = [f"-N{nodes}", "--exclusive", f"-t{minutes}", "--no-kill", "-o", str(place / "job.out"), "--parsable"]
+    return cluster.slurm(["sbatch", *options, *more], text=script).stdout.strip()
+
+
 def in_a_job(
     cluster: Cluster, place: Path, file: str, nodes: int, before: str = "", gpus: int = 0
 ) -> subprocess.CompletedProcess[str]:
     """The run inside a job on so many whole nodes, waited for; its output is that of the script."""
-    script = (
-        f"#!/bin/bash\nexport OMPI_MCA_btl=self,tcp\ncd {place}\n{before}\n"
-        f"{sys.executable} -m cantle run {file} -o out 2>&1\n"
-    )
-    options = [f"-N{nodes}", "--exclusive", "-t3", "--no-kill", "-o", str(place / "job.out"), "--parsable"]
-    options += [f"--gres=gpu:{gpus}"] if gpus else []
-    job = cluster.slurm(["sbatch", *options], text=script).stdout.strip()
+    more = [f"--gres=gpu:{gpus}"] if gpus else []
+    job = handed_in(cluster, place, f"{file} -o out", *more, nodes=nodes, minutes=3, before=before)
     assert wait_until(lambda: cluster.job_state(job) in ("COMPLETED", "FAILED", "TIMEOUT", "NODE_FAIL"), 150, 0.2)
     code = 0 if cluster.job_state(job) == "COMPLETED" else 1
     return subprocess.CompletedProcess([], code, (place / "job.out").read_text(), "")
@@ -169,18 +183,19 @@ def a_launch_runs(place: Path, name: str) -> bool:
     return any("rank 0" in path.read_text() for path in (place / "out" / name).glob("*.out"))
 
 
+def lose_a_node_of_the_launch(cluster: Cluster, place: Path, job: str) -> tuple[str, list[str]]:
+    """Once the launch of step c runs, a node of it that is not the job's first loses power. The first one, and those used."""
+    assert wait_until(lambda: a_launch_runs(place, "c"), 60, 0.1)
+    head = cluster.slurm(["squeue", "-h", "-j", job, "-o", "%B"]).stdout.strip()
+    used = re.search(r"--nodelist=(\S+)", (place / "out" / "c" / "c.sh").read_text())[1].split(",")
+    cluster.kill(next(node for node in used if node != head), "power")
+    return head, used
+
+
 def test_a_launch_whose_node_loses_power_is_done_again_on_the_others(tidy_cluster, shared_path, openmpi_program):
     """mpirun would wait for the dead node for ever."""
     file = study(shared_path, step("c", 2, 2, f"$(LAUNCHER) {openmpi_program} 8"))
-    words = [sys.executable, "-m", "cantle", "run", file, "-o", "out", "--silence", "4", "-j", "c1:1", "c2:1", "c3:1"]
-    process = subprocess.Popen(
-        words,
-        cwd=shared_path,
-        env={**tidy_cluster.env, **BTL},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    process = begun_over_ssh(tidy_cluster, shared_path, file, "c1:1", "c2:1", "c3:1")
     assert wait_until(lambda: a_launch_runs(shared_path, "c"), 60, 0.1)
     hosts = (shared_path / "out" / "c" / "c.launch.hosts").read_text().split()[::2]
     tidy_cluster.kill(hosts[1], "power")
@@ -196,15 +211,7 @@ def test_a_launch_whose_node_loses_power_is_done_again_on_the_others(tidy_cluste
 
 def test_a_launch_whose_first_node_loses_power_leaves_nothing_on_the_other(tidy_cluster, shared_path, openmpi_program):
     file = study(shared_path, step("c", 2, 2, f"$(LAUNCHER) {openmpi_program} 600"))
-    words = [sys.executable, "-m", "cantle", "run", file, "-o", "out", "--silence", "4", "-j", "c1:1", "c2:1"]
-    process = subprocess.Popen(
-        words,
-        cwd=shared_path,
-        env={**tidy_cluster.env, **BTL},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    process = begun_over_ssh(tidy_cluster, shared_path, file, "c1:1", "c2:1")
     try:
         assert wait_until(lambda: a_launch_runs(shared_path, "c"), 60, 0.1)
         hosts = (shared_path / "out" / "c" / "c.launch.hosts").read_text().split()[::2]
@@ -218,18 +225,8 @@ def test_a_launch_whose_first_node_loses_power_leaves_nothing_on_the_other(tidy_
 def test_a_step_whose_node_fails_under_srun_is_done_again(tidy_cluster, shared_path, openmpi_program):
     """srun reports it late, and in some settings as success: what counts is that the node's runner is gone."""
     file = study(shared_path, step("c", 2, 2, f"$(LAUNCHER) {openmpi_program} 10"))
-    script = (
-        f"#!/bin/bash\nexport OMPI_MCA_btl=self,tcp\ncd {shared_path}\n"
-        f"{sys.executable} -m cantle run {file} -o out --silence 4 2>&1\n"
-    )
-    options = ["-N3", "--exclusive", "-t3", "--no-kill", "-o", str(shared_path / "job.out"), "--parsable"]
-    job = tidy_cluster.slurm(["sbatch", *options], text=script).stdout.strip()
-    assert wait_until(lambda: a_launch_runs(shared_path, "c"), 60, 0.1)
-    head = tidy_cluster.slurm(["squeue", "-h", "-j", job, "-o", "%B"]).stdout.strip()
-    text = (shared_path / "out" / "c" / "c.sh").read_text()
-    used = re.search(r"--nodelist=(\S+)", text)[1].split(",")
-    victim = next(node for node in used if node != head)
-    tidy_cluster.kill(victim, "power")
+    job = handed_in(tidy_cluster, shared_path, f"{file} -o out --silence 4", nodes=3, minutes=3)
+    lose_a_node_of_the_launch(tidy_cluster, shared_path, job)
     assert wait_until(lambda: tidy_cluster.job_state(job) in ("COMPLETED", "FAILED", "TIMEOUT"), 150, 0.2)
     assert tidy_cluster.job_state(job) == "COMPLETED", (shared_path / "job.out").read_text()
     ends = records(shared_path, TaskEnded)
@@ -241,20 +238,12 @@ def test_a_step_whose_node_fails_under_srun_is_done_again(tidy_cluster, shared_p
 def test_a_step_that_slurm_still_counts_on_a_dead_node_keeps_nobody_waiting(tidy_cluster, shared_path, openmpi_program):
     """Slurm notices after minutes that the node is dead, and until then its step has all cores of the other node as well."""
     file = study(shared_path, step("c", 2, 8, f"$(LAUNCHER) {openmpi_program} 6"))
-    script = (
-        f"#!/bin/bash\nexport OMPI_MCA_btl=self,tcp\ncd {shared_path}\n"
-        f"{sys.executable} -m cantle run {file} -o out -j '*:4' --silence 4 2>&1\nsqueue -s -j $SLURM_JOB_ID > steps\n"
-    )
-    options = ["-N3", "--exclusive", "-t5", "--no-kill", "-o", str(shared_path / "job.out"), "--parsable"]
     tidy_cluster.notice_after(200)
     try:
-        job = tidy_cluster.slurm(["sbatch", *options], text=script).stdout.strip()
-        assert wait_until(lambda: a_launch_runs(shared_path, "c"), 60, 0.1)
-        head = tidy_cluster.slurm(["squeue", "-h", "-j", job, "-o", "%B"]).stdout.strip()
-        used = re.search(r"--nodelist=(\S+)", (shared_path / "out" / "c" / "c.sh").read_text())[1].split(",")
+        words, after = f"{file} -o out -j '*:4' --silence 4", "squeue -s -j $SLURM_JOB_ID > steps"
+        job = handed_in(tidy_cluster, shared_path, words, nodes=3, minutes=5, after=after)
+        head, used = lose_a_node_of_the_launch(tidy_cluster, shared_path, job)
         assert head in used  # otherwise nothing of the lost step is left
-        victim = next(node for node in used if node != head)
-        tidy_cluster.kill(victim, "power")
         assert wait_until(lambda: (shared_path / "steps").exists(), 90, 0.2), (shared_path / "job.out").read_text()
     finally:
         tidy_cluster.notice_after()

@@ -127,6 +127,13 @@ class Program:
         self.line.close()
 
 
+def await_end_of(pilot: Path) -> None:
+    patience = time.monotonic() + 30
+    while published(Layout(pilot)) is not None:
+        assert time.monotonic() < patience, "its pilot goes with its program"
+        time.sleep(0.05)
+
+
 @pytest.fixture
 def pilot(tmp_path: Path) -> Iterator[Path]:
     directory = tmp_path / "pilot"
@@ -237,10 +244,7 @@ def test_a_program_that_is_gone_takes_its_calls_with_it_and_its_pilot_ends(pilot
     assert sleeping.task == 0
     program.line.shutdown(socket.SHUT_RDWR)
     program.line.close()
-    patience = time.monotonic() + 30
-    while published(Layout(pilot)) is not None:
-        assert time.monotonic() < patience, "its pilot goes with it"
-        time.sleep(0.05)
+    await_end_of(pilot)
     [phase] = load(tmp_path / "work").state.phases
     assert phase.name == "CANCELED"
 
@@ -289,10 +293,7 @@ def test_a_program_that_is_gone_while_it_waits_for_the_end_takes_its_calls_with_
     program.call(program.function(time.sleep), 100)
     program.say(Leave())
     program.line.close()
-    patience = time.monotonic() + 30
-    while published(Layout(pilot)) is not None:
-        assert time.monotonic() < patience, "its pilot goes with it"
-        time.sleep(0.05)
+    await_end_of(pilot)
     [phase] = load(tmp_path / "work").state.phases
     assert phase.name == "CANCELED"
 
@@ -324,9 +325,7 @@ def test_a_run_of_calls_is_shown_like_any_other_and_says_why_it_cannot_be_resume
         command = [sys.executable, "-m", "cantle", *words]
         return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
 
-    patience = time.monotonic() + 20
-    while published(Layout(pilot)) is not None and time.monotonic() < patience:
-        time.sleep(0.05)
+    await_end_of(pilot)
     shown = cantle("status", "work").stdout
     assert "double" in shown
     assert "fails" in shown

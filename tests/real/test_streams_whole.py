@@ -6,11 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cluster.identity import wait_until
 from msgspec.structs import replace
 
 from cantle.allocations.local import LocalAllocation
@@ -83,15 +82,6 @@ def cantle(*words: str, cwd: Path) -> tuple[int, str]:
     return done.returncode, done.stdout.decode()
 
 
-def eventually(happened: Callable[[], object], timeout_s: float = 20.0) -> bool:
-    stop = time.monotonic() + timeout_s
-    while not happened():
-        if time.monotonic() > stop:
-            return False
-        time.sleep(0.02)
-    return True
-
-
 def written(tmp_path: Path, failing: int) -> str:
     (tmp_path / "gather.py").write_text(GATHER)
     text = STUDY.replace("PYTHON gather.py", f"{sys.executable} {tmp_path}/gather.py")
@@ -154,9 +144,9 @@ def test_when_a_runner_is_killed_the_streams_of_both_nodes_begin_anew(tmp_path: 
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
-    assert eventually(lambda: len(list(seen.glob("1.*"))) == 4 and (seen / "1.3").read_text())
+    assert wait_until(lambda: len(list(seen.glob("1.*"))) == 4 and (seen / "1.3").read_text(), 20)
     os.kill(int((seen / "1.3").read_text()), signal.SIGKILL)
-    assert eventually(lambda: len(list(seen.glob("2.*"))) == 4)
+    assert wait_until(lambda: len(list(seen.glob("2.*"))) == 4, 20)
     (tmp_path / "out/go").touch()
     told = run.communicate(timeout=30)[0].decode()
     assert run.returncode == 0, told

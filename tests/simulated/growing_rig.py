@@ -31,7 +31,7 @@ from cantle.model.records import (
 )
 from cantle.model.resources import Node
 from cantle.model.study import Limits, PartitionWish
-from cantle.runtime.loop import run
+from cantle.runtime.loop import NoLog, run
 from cantle.runtime.simulated import Fate, SimulatedWorld
 from cantle.runtime.simulated_provider import SimulatedProvider
 
@@ -163,20 +163,12 @@ def elastic(
     decider = Decider()
     decider.scaling = scaling
     decider.scaler = scaler
-    run(state, world, _Nothing(), decider, [_require_an_end])
+    run(state, world, NoLog(), decider, [_require_an_end])
     return Elastic(state, decider)
 
 
 def _require_an_end(state: State) -> None:
     assert len(state.records) < MOST_RECORDS, "this goes on for ever"  # type: ignore[attr-defined]
-
-
-class _Nothing:
-    def write(self, record: AnyRecord) -> None:
-        """The state keeps it."""
-
-    def flush(self) -> None:
-        """Nothing to do."""
 
 
 __all__ = ["QUICK", "Elastic", "NoticeIdle", "elastic"]

@@ -15,7 +15,6 @@ from cantle.core.scaling.settings import Scaling
 from cantle.core.state import State
 from cantle.model.kinds import Kind
 from cantle.model.records import (
-    AnyRecord,
     Event,
     KindsDeclared,
     Launch,
@@ -28,19 +27,11 @@ from cantle.model.records import (
     ResultsMoved,
 )
 from cantle.model.resources import Node
-from cantle.runtime.loop import run
+from cantle.runtime.loop import NoLog, run
 from cantle.runtime.simulated import Fate, SimulatedWorld
 from cantle.runtime.simulated_provider import SimulatedProvider
 
 MIB = 1 << 20
-
-
-class NoLog:
-    def write(self, record: AnyRecord) -> None:
-        pass
-
-    def flush(self) -> None:
-        pass
 
 
 def simulate(

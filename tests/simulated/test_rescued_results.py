@@ -10,23 +10,15 @@ from cantle.core.decide import Decider
 from cantle.core.keeping import Keeping
 from cantle.core.rescuing import rescue
 from cantle.core.state import State
-from cantle.model.records import AnyRecord, Event, Launch, MoveResults, NodesJoined, ResultsForgotten, ResultsMoved
+from cantle.model.records import Event, Launch, MoveResults, NodesJoined, ResultsForgotten, ResultsMoved
 from cantle.model.resources import Node
-from cantle.runtime.loop import run
+from cantle.runtime.loop import NoLog, run
 from cantle.runtime.simulated import Fate, SimulatedWorld
 from cantle.runtime.simulated_provider import SimulatedProvider
 
 GIB = 1 << 30
 WANTS = [job("makes"), job("long"), job("takes", "makes long")]
 """The first is over soon, and what it has made is taken when the second is over, long after that."""
-
-
-class NoLog:
-    def write(self, record: AnyRecord) -> None:
-        pass
-
-    def flush(self) -> None:
-        pass
 
 
 def simulate(

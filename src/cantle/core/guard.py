@@ -16,7 +16,7 @@ from cantle.core.phases import UNSTARTED, Phase
 from cantle.core.plan import Plan, Policy
 from cantle.core.room import Room, shortage
 from cantle.core.state import State
-from cantle.errors import PluginError, said_by
+from cantle.errors import PluginError, said_by, shown
 from cantle.model.records import Decision, Launch, Refuse, Stop, TaskDecision
 from cantle.model.resources import Needs, Place, count, list_to_mask
 
@@ -68,7 +68,7 @@ def _begun(packer: Policy, plan: Plan, called: str) -> Iterator[Any]:
         return iter(given)
     except TypeError:
         raise PluginError(
-            f"{called}: it returned {_shown(given)}, where a packer yields decisions: `yield plan.launch(task, places)`"
+            f"{called}: it returned {shown(given)}, where a packer yields decisions: `yield plan.launch(task, places)`"
         ) from None
 
 
@@ -84,7 +84,7 @@ def _next_of(decisions: Iterator[Any], called: str) -> Any:
         raise PluginError(f"{called}: {_told(problem)}") from problem
     if type(found) not in (Launch, Stop, Refuse):
         raise PluginError(
-            f"{called}: it yielded {_shown(found)}, which is no decision; `plan.launch(task, places)` makes one"
+            f"{called}: it yielded {shown(found)}, which is no decision; `plan.launch(task, places)` makes one"
         )
     return found
 
@@ -95,9 +95,9 @@ def _fault_in(decision: TaskDecision, plan: Plan) -> str:
     try:  # anything may stand in its fields; the journal, too, has to be able to read it again
         msgspec.json.decode(msgspec.json.encode(decision), type=type(decision))
     except (TypeError, ValueError, msgspec.MsgspecError) as problem:
-        return f"it yielded {_shown(decision)}, which cannot be written down: {problem}"
+        return f"it yielded {shown(decision)}, which cannot be written down: {problem}"
     if not 0 <= decision.task < len(state.tasks):
-        return f"it yielded {_shown(decision)}, but there are only the tasks 0 to {len(state.tasks) - 1}"
+        return f"it yielded {shown(decision)}, but there are only the tasks 0 to {len(state.tasks) - 1}"
     if decision.time != state.now:
         return f"it dated a decision {decision.time}, but now is {state.now} (`plan.state.now`)"
     if type(decision) is Launch:
@@ -227,12 +227,3 @@ def _told(problem: BaseException) -> str:
             place = f" ({frame.f_code.co_filename.rpartition('/')[2]}, line {trace.tb_lineno})"
         trace = trace.tb_next
     return f"it raised {said_by(problem)}{place}"
-
-
-def _shown(thing: object) -> str:
-    """What somebody else's code gave us, on one line of bounded length; even its `repr` may be broken."""
-    try:
-        text = " ".join(repr(thing).split())
-    except Exception:  # noqa: BLE001
-        text = f"an object of {type(thing).__name__}"
-    return text if len(text) <= 200 else f"{text[:199]}…"

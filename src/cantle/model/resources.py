@@ -35,13 +35,7 @@ class Needs(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return self.cores * self.nodes
 
     def __str__(self) -> str:
-        parts = [count(self.cores, "core")]
-        if self.gpus:
-            parts.append(count(self.gpus, "GPU"))
-        if self.memory_mib:
-            parts.append(f"{self.memory_mib} MiB of memory")
-        parts += [f"{n} {name}" for name, n in self.named]
-        text = ", ".join(parts)
+        text = _in_words(self)
         if self.whole_nodes:
             text += ", nothing else beside it"
         if self.nodes > 1:
@@ -73,13 +67,7 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     apart: bool = False
 
     def __str__(self) -> str:
-        parts = [count(self.cores, "core")]
-        if self.gpus:
-            parts.append(count(self.gpus, "GPU"))
-        if self.memory_mib:
-            parts.append(f"{self.memory_mib} MiB of memory")
-        parts += [f"{n} {name}" for name, n in self.named]
-        return f"{self.name} ({', '.join(parts)})"
+        return f"{self.name} ({_in_words(self)})"
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
@@ -98,6 +86,16 @@ class Slots(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc
     gpus: str = ""
     memory_mib: int = 0
     named: tuple[tuple[str, int], ...] = ()
+
+
+def _in_words(of: Needs | Node) -> str:
+    parts = [count(of.cores, "core")]
+    if of.gpus:
+        parts.append(count(of.gpus, "GPU"))
+    if of.memory_mib:
+        parts.append(f"{of.memory_mib} MiB of memory")
+    parts += [f"{n} {name}" for name, n in of.named]
+    return ", ".join(parts)
 
 
 def count(n: int, noun: str) -> str:

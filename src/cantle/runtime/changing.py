@@ -14,8 +14,9 @@ from cantle.core.phases import Phase
 from cantle.core.state import State
 from cantle.model.records import AnyRecord, Launch, StudyChanged, TaskEnded
 from cantle.model.study import Command, Commands, Step, Study
-from cantle.store.journal import Journal, read
+from cantle.store.journal import read
 from cantle.store.layout import Layout
+from cantle.store.succession import name_of_former, written_beside
 
 
 def names(study: Study) -> list[str]:
@@ -99,18 +100,12 @@ def _what_holds(state: State, study: Study, changed: Study, directory: str) -> d
 
 def _replace_journal(layout: Layout, records: list[AnyRecord]) -> None:
     """Write the records to a new journal, and only when it is on disk let it take the old one's place."""
-    beside = layout.journal.with_name("journal.new.jsonl")
-    beside.unlink(missing_ok=True)
-    with Journal.open_new(beside) as journal:
-        for record in records:
-            journal.write(record)
-    number = 1
-    while (old := layout.journal.with_name(f"journal.{number}.jsonl")).exists():
-        number += 1
+    beside = written_beside(layout.journal, records)
+    former = name_of_former(layout.journal)
     try:
-        os.link(layout.journal, old)
+        os.link(layout.journal, former)
     except OSError:  # a file system without links
-        old.write_bytes(layout.journal.read_bytes())
+        former.write_bytes(layout.journal.read_bytes())
     beside.replace(layout.journal)
 
 

@@ -10,11 +10,11 @@ import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from threading import Lock
 from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
+from cantle.allocations.bell import Bell
 from cantle.allocations.carrying import Carried, Errand, Then
 from cantle.allocations.fleet import letter as letters
 from cantle.allocations.fleet.addresses import chosen, interfaces_here
@@ -132,9 +132,7 @@ class FleetAllocation:
         self._probe: tuple[str, str] = ("", "")
         self._inbox: Inbox | None = None
         self._told: deque[News | _Said] = deque()
-        self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._waking = Lock()
-        """Whoever wakes us must not meet a descriptor that has become somebody else's meanwhile."""
+        self._bell = Bell()
         self._awaited: dict[int, int] = {}
         """By source, how many of its runners are on their way; -1: this machine's own nodes."""
         self._awaited_told = 0
@@ -169,7 +167,7 @@ class FleetAllocation:
     def open(self, inbox: Inbox) -> None:
         """Begin: this machine's nodes are there at once; the others come when they come."""
         self._inbox = inbox
-        inbox.watch(self._wake[0], self._hear)
+        inbox.watch(self._bell.fd, self._hear)
         self._begin()
         self._awaited = dict.fromkeys(range(len(self._sources)), 1)  # until they have said how many
         self._tell_awaited()
@@ -241,12 +239,8 @@ class FleetAllocation:
         if self._here is not None:
             self._here.close()
         if self._inbox is not None:
-            self._inbox.unwatch(self._wake[0])
-        with self._waking:  # a thread that did not end in time may still have something to say
-            for fd in self._wake:
-                if fd >= 0:
-                    os.close(fd)
-            self._wake = (-1, -1)
+            self._inbox.unwatch(self._bell.fd)
+        self._bell.close()  # a thread that did not end in time may still have something to say
         if self._folder is not None:
             for name in (letters.FILE, _PROBE):
                 (self._folder / name).unlink(missing_ok=True)
@@ -255,11 +249,7 @@ class FleetAllocation:
 
     def _put(self, said: News | _Said) -> None:
         self._told.append(said)
-        with self._waking:
-            try:
-                os.write(self._wake[1], b"\0")
-            except OSError:  # full of wake-ups already, or all is over
-                pass
+        self._bell.ring()
 
     def _judge(self, hello: Hello) -> Verdict:
         """In the server's thread; reads only what does not change any more once runners can come."""
@@ -277,11 +267,7 @@ class FleetAllocation:
             self._server.start()
 
     def _hear(self) -> None:
-        try:
-            while os.read(self._wake[0], 4096):
-                pass
-        except BlockingIOError:
-            pass
+        self._bell.hush()
         while self._told:
             said = self._told.popleft()
             if isinstance(said, _Said):

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from time import monotonic
 
+from cantle.allocations.bell import Bell
 from cantle.allocations.fleet.source import Invitation, Report
 from cantle.allocations.hosts import script, wording
 from cantle.allocations.hosts.host import Host
@@ -72,7 +73,7 @@ class HostsSource:
         self._sessions: dict[Session, _Try] = {}
         self._restless: dict[Session, None] = {}
         """Those of which something is to be expected before they are heard: all whose runner has not joined."""
-        self._wake_read, self._wake_write = -1, -1
+        self._bell: Bell | None = None
         self._thread: threading.Thread | None = None
         self._invitation: Invitation | None = None
         self._report: Report | None = None
@@ -82,10 +83,8 @@ class HostsSource:
         self._invitation, self._report = invitation, report
         report.expect(len(self._hosts))
         self._asked.extend(_Try(host) for host in self._hosts.values())
-        self._wake_read, self._wake_write = os.pipe()
-        os.set_blocking(self._wake_read, False)
-        os.set_blocking(self._wake_write, False)
-        self._thread = threading.Thread(target=self._live, name="hosts", daemon=True)
+        self._bell = Bell()
+        self._thread = threading.Thread(target=self._live, args=(self._bell,), name="hosts", daemon=True)
         self._thread.start()
 
     def lost(self, name: str) -> None:
@@ -115,8 +114,8 @@ class HostsSource:
             self._end_all(list(self._sessions))
             if self._selector is not None:
                 self._selector.close()
-            for fd in (self._wake_read, self._wake_write):
-                os.close(fd)
+            if self._bell is not None:
+                self._bell.close()
 
     @property
     def ended(self) -> bool:
@@ -124,16 +123,14 @@ class HostsSource:
         return self._thread is not None and not (self._asked or self._waiting or self._sessions)
 
     def _wake(self) -> None:
-        try:
-            os.write(self._wake_write, b"x")
-        except OSError:  # full: it will wake anyway
-            pass
+        if self._bell is not None:
+            self._bell.ring()
 
     # All below runs in the thread.
 
-    def _live(self) -> None:
+    def _live(self, bell: Bell) -> None:
         try:
-            self._watch()
+            self._watch(bell)
         except Exception as problem:  # noqa: BLE001 - nobody shall wait for ever, whatever it is
             self._closing = True  # whoever is lost from now on is not started again; life lines stay until the end
             assert self._report is not None
@@ -141,9 +138,9 @@ class HostsSource:
                 len(self._hosts), f"hosts are looked after no more: {type(problem).__name__}: {problem}"
             )
 
-    def _watch(self) -> None:
+    def _watch(self, bell: Bell) -> None:
         self._selector = selector = selectors.DefaultSelector()
-        selector.register(self._wake_read, selectors.EVENT_READ)
+        selector.register(bell.fd, selectors.EVENT_READ)
         waiting = self._waiting
         looked = monotonic()
         while not self._closing:
@@ -155,7 +152,7 @@ class HostsSource:
             look: dict[Session, None] = {}
             for key, _ in selector.select(_TICK_S if waiting or self._restless else None):
                 if key.data is None:
-                    os.read(self._wake_read, 4096)
+                    bell.hush()
                 else:
                     key.data.serve(key.fd)
                     look[key.data] = None

@@ -12,14 +12,17 @@ A request is handed on once. What becomes of it is told by `Answers`, now or lat
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from cantle.allocations.fleet.source import Invitation
+from cantle.errors import MachineError
 from cantle.model.kinds import Kind
 from cantle.model.resources import Node
+
+T = TypeVar("T")
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -90,3 +93,15 @@ class Provider(Protocol):
 
         Raises CantleError when something may be left; it stays on record then.
         """
+
+
+def end_all(things: Iterable[T], end: Callable[[T], object]) -> None:
+    """End each of these, also when one of them cannot be. Raises MachineError with all problems."""
+    problems = []
+    for thing in list(things):
+        try:
+            end(thing)
+        except MachineError as problem:
+            problems.append(str(problem))
+    if problems:
+        raise MachineError("; ".join(problems))

@@ -25,7 +25,7 @@ from cantle.errors import CantleError, MachineError
 from cantle.model.kinds import Kind
 from cantle.model.resources import Node, count
 
-from .base import Answers, Asked
+from .base import Answers, Asked, end_all
 from .job_script import text_of
 
 FIRST_S, LAST_S = 1.0, 20.0
@@ -154,14 +154,7 @@ class BatchProvider:
 
     def close(self) -> None:
         """Cancel all that is not over. Raises MachineError when the batch system does not take that."""
-        problems = []
-        for job in list(self._jobs.values()):
-            try:
-                self._cancel(job)
-            except MachineError as problem:
-                problems.append(str(problem))
-        if problems:
-            raise MachineError("; ".join(problems))
+        end_all(self._jobs.values(), self._cancel)
 
     def _hand_in(self, asked: Asked, answers: Answers, nodes: int) -> None:
         assert asked.invitation is not None

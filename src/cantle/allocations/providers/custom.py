@@ -24,7 +24,7 @@ from cantle.errors import MachineError, said_by
 from cantle.model.kinds import Kind
 from cantle.model.resources import Node, count
 
-from .base import Answers, Asked
+from .base import Answers, Asked, end_all
 
 PATIENCE_S = 300.0
 """So long a function or a command may take."""
@@ -155,14 +155,7 @@ class CustomProvider:
             if self._there:
                 raise MachineError(f"nobody has said how to end these machines: {', '.join(self._there)}")
             return
-        problems = []
-        for name in list(self._there):
-            try:
-                self._remove(name)
-            except MachineError as problem:
-                problems.append(str(problem))
-        if problems:
-            raise MachineError("; ".join(problems))
+        end_all(self._there, self._remove)
 
     def _end(self, name: str) -> bool:
         """End a machine that nobody needs; whether that could be done."""

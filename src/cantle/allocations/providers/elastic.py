@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from msgspec.structs import replace
 
 from cantle.allocations.base import Allocation
+from cantle.allocations.bell import Bell
 from cantle.allocations.carrying import Carrier, Errand, OneMachine, Then
 from cantle.allocations.fleet.source import Invitation
 from cantle.allocations.forking import LocalChannel
@@ -147,7 +148,7 @@ class ElasticAllocation:
         self._records: Records | None = None
         self._inbox: Inbox | None = None
         self._told: deque[Callable[[], None]] = deque()
-        self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._bell = Bell()
         if gate is not None:
             gate.opens = self._invited
 
@@ -168,7 +169,7 @@ class ElasticAllocation:
     def open(self, inbox: Inbox) -> None:
         """Begin: which kinds there can be is known from now on."""
         self._inbox = inbox
-        inbox.watch(self._wake[0], self._hear)
+        inbox.watch(self._bell.fd, self._hear)
         inbox.put(KindsDeclared(inbox.now(), self._kinds, self._scaling))
         if self._base is not None:
             self._base.open(OverheardInbox(inbox, self.base_says))
@@ -281,7 +282,8 @@ class ElasticAllocation:
                     "to take it back"
                 )
         if self._inbox is not None:
-            self._inbox.unwatch(self._wake[0])
+            self._inbox.unwatch(self._bell.fd)
+        self._bell.close()
         while self._told:  # what was said last are notes
             self._told.popleft()()
 
@@ -289,10 +291,7 @@ class ElasticAllocation:
 
     def _say(self, what: Callable[[], None]) -> None:
         self._told.append(what)
-        try:
-            os.write(self._wake[1], b"\0")
-        except OSError:  # full of wake-ups already, or all is over
-            pass
+        self._bell.ring()
 
     def _note(self, text: str) -> None:
         self._say(partial(self.notes.append, text))
@@ -300,11 +299,7 @@ class ElasticAllocation:
     # In the loop's thread
 
     def _hear(self) -> None:
-        try:
-            while os.read(self._wake[0], 4096):
-                pass
-        except BlockingIOError:
-            pass
+        self._bell.hush()
         while self._told:
             self._told.popleft()()
 

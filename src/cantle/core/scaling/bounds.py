@@ -31,7 +31,7 @@ from cantle.core.scaling.ledger import Ledger
 from cantle.core.scaling.seam import WAKES_AT
 from cantle.core.scaling.settings import Scaling
 from cantle.core.state import State
-from cantle.errors import PluginError, said_by
+from cantle.errors import PluginError, said_by, shown
 from cantle.model.kinds import Kind
 from cantle.model.records import (
     Decision,
@@ -120,11 +120,11 @@ class Bounds:
         """What of it may be done now; None for nothing. Raises PluginError for what is no decision of a scaler's."""
         judge = _JUDGES.get(type(proposal))
         if judge is None:
-            raise self._fault(f"yielded {_shown(proposal)}, which is no decision of a scaler")
+            raise self._fault(f"yielded {shown(proposal)}, which is no decision of a scaler")
         try:  # anything may stand in its fields; the journal, too, has to be able to read it again
             msgspec.json.decode(msgspec.json.encode(proposal), type=type(proposal))
         except (TypeError, ValueError, msgspec.MsgspecError) as problem:
-            raise self._fault(f"yielded {_shown(proposal)}, which cannot be written down: {problem}") from problem
+            raise self._fault(f"yielded {shown(proposal)}, which cannot be written down: {problem}") from problem
         if proposal.time != self.state.now:
             raise self._fault(f"dated a decision {proposal.time}, but now is {self.state.now} (`plan.state.now`)")
         found: Decision | None = judge(self, proposal)
@@ -280,11 +280,3 @@ _JUDGES: dict[type, Callable[[Bounds, Any], Decision | None]] = {
     MoveResults: Bounds._move,
     NoticeIdle: Bounds._notice,
 }
-
-
-def _shown(thing: object) -> str:
-    try:
-        text = " ".join(repr(thing).split())
-    except Exception:  # noqa: BLE001
-        text = f"an object of {type(thing).__name__}"
-    return text if len(text) <= 200 else f"{text[:199]}…"

@@ -26,7 +26,7 @@ from cantle.core.scaling.look import Look
 from cantle.core.scaling.policies import completion_s
 from cantle.core.scaling.settings import Scaling
 from cantle.core.state import State
-from cantle.errors import PluginError
+from cantle.errors import PluginError, shown
 from cantle.model.kinds import Kind
 from cantle.model.resources import Needs, indexes
 
@@ -175,7 +175,7 @@ def wishes_in(returned: Any, kinds: dict[str, Kind]) -> list[Wish]:
         found = list(returned)
     else:
         raise PluginError(
-            f"it returned {_shown(returned)}; a dict of counts by kind, a list of Wish, or None is expected"
+            f"it returned {shown(returned, 100)}; a dict of counts by kind, a list of Wish, or None is expected"
         )
     return [_judged(wish, kinds) for wish in found]
 
@@ -184,15 +184,15 @@ def _judged(wish: Wish, kinds: dict[str, Kind]) -> Wish:
     """The wish, if it is one. What can be an index is a number of nodes, NumPy's integers as well."""
     kind, count, why = wish.kind, wish.count, wish.why
     if not isinstance(kind, str) or kind not in kinds:
-        raise PluginError(f"it wishes for nodes of kind {_shown(kind)}; there are {', '.join(kinds) or 'none'}")
+        raise PluginError(f"it wishes for nodes of kind {shown(kind, 100)}; there are {', '.join(kinds) or 'none'}")
     try:
         number = -1 if isinstance(count, bool) else as_index(count)
     except Exception:  # noqa: BLE001 - whatever object that is
         number = -1
     if number < 0:
-        raise PluginError(f"it wishes for {_shown(count)} nodes of kind {kind}, which is no number of nodes")
+        raise PluginError(f"it wishes for {shown(count, 100)} nodes of kind {kind}, which is no number of nodes")
     if not isinstance(why, str):
-        raise PluginError(f"the reason of its wish for kind {kind} is {_shown(why)}, which is no text")
+        raise PluginError(f"the reason of its wish for kind {kind} is {shown(why, 100)}, which is no text")
     return Wish(str(kind), min(number, MOST_WISHED), printable(why))
 
 
@@ -200,11 +200,3 @@ def printable(text: str) -> str:
     """The text in one line, which can be written down whatever it was: half characters are told by their codes."""
     line = " ".join(text.encode("utf-8", "backslashreplace").decode().split())
     return line if len(line) <= MOST_SAID else f"{line[: MOST_SAID - 1]}…"
-
-
-def _shown(thing: object) -> str:
-    try:
-        text = printable(repr(thing))
-    except Exception:  # noqa: BLE001
-        text = f"an object of {type(thing).__name__}"
-    return text if len(text) <= 100 else f"{text[:99]}…"

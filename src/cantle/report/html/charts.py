@@ -90,21 +90,19 @@ def _usage(timeline: Timeline, colours: Mapping[str, str], times: Range1d, cross
             }
         ),
     )
-    made.add_tools(
-        HoverTool(
-            tooltips=SHORT_HOVER,
-            renderers=[catcher],
-            point_policy="follow_mouse",
-            attachment="right",
-        ),
-        CrosshairTool(overlay=crosshair),
-    )
+    _tell_under_the_mouse(made, catcher, crosshair)
     made.yaxis.axis_label = "cores in use"
     made.yaxis.ticker.desired_num_ticks = 4
     made.yaxis.ticker.num_minor_ticks = 0
     made.xaxis.visible = False
     made.toolbar_location = None
     return made
+
+
+def _tell_under_the_mouse(made: Any, drawn: Any, crosshair: Span) -> None:
+    """Say what was then at the time where the mouse is, with a line through all charts."""
+    hover = HoverTool(tooltips=SHORT_HOVER, renderers=[drawn], point_policy="follow_mouse", attachment="right")
+    made.add_tools(hover, CrosshairTool(overlay=crosshair))
 
 
 def _idle(timeline: Timeline, times: Range1d, crosshair: Span) -> Any:
@@ -136,15 +134,7 @@ def _idle(timeline: Timeline, times: Range1d, crosshair: Span) -> Any:
         ),
         name="idle",
     )
-    made.add_tools(
-        HoverTool(
-            tooltips=SHORT_HOVER,
-            renderers=[drawn],
-            point_policy="follow_mouse",
-            attachment="right",
-        ),
-        CrosshairTool(overlay=crosshair),
-    )
+    _tell_under_the_mouse(made, drawn, crosshair)
     made.yaxis.ticker = FixedTicker(ticks=[0.5])
     made.yaxis.major_label_overrides = {0.5: "idle because"}
     made.yaxis.major_tick_line_color = None

@@ -54,6 +54,7 @@ from cantle.store.journal import Journal
 from cantle.store.layout import Layout
 from cantle.store.lock import ConductorLock
 from cantle.store.requests import Requests
+from cantle.store.succession import name_of_former
 
 SWITCH_S = 0.0005
 """So soon the loop gets the interpreter back from a thread that reads a study."""
@@ -362,7 +363,4 @@ def _put_aside(layout: Layout) -> None:
     """Keep the journal of an earlier pilot, all of whose studies are over."""
     if not layout.exists():
         return
-    number = 1
-    while (old := layout.journal.with_name(f"journal.{number}.jsonl")).exists():
-        number += 1
-    layout.journal.rename(old)
+    layout.journal.rename(name_of_former(layout.journal))

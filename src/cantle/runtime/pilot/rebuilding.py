@@ -15,8 +15,9 @@ from cantle.core.state import State
 from cantle.model.records import AnyRecord, StudyOver
 from cantle.runtime.bridging import mended
 from cantle.runtime.pilot.views import Views
-from cantle.store.journal import Journal, read
+from cantle.store.journal import read
 from cantle.store.layout import Layout
+from cantle.store.succession import written_beside
 
 
 class Rebuilt(msgspec.Struct):
@@ -48,9 +49,4 @@ def _fold(rebuilt: Rebuilt, record: AnyRecord) -> None:
 
 def replace_journal(layout: Layout, records: Iterable[AnyRecord]) -> None:
     """Write the records to a new journal, and when it is on disk let it take the old one's place. Raises JournalError."""
-    beside = layout.journal.with_name("journal.new.jsonl")
-    beside.unlink(missing_ok=True)
-    with Journal.open_new(beside) as journal:
-        for record in records:
-            journal.write(record)
-    beside.replace(layout.journal)
+    written_beside(layout.journal, records).replace(layout.journal)
