@@ -32,7 +32,9 @@ def test_each_refusal_is_told_once_with_its_reason() -> None:
     assert [note.text for note in told(state)] == ["1 node of kind cpu refused: one host is full"]
     assert told(state) == []
     state.apply(RequestAnswered(time(), 0, 0, 2, "the other one too"))
-    assert [note.text for note in told(state)] == ["1 node of kind cpu refused: the other one too"]
+    assert [note.text for note in told(state)] == [
+        "1 node of kind cpu refused: the other one too; it is asked for again in 10 s"
+    ]
 
 
 def test_a_request_that_waits_for_long_is_told_once_with_what_is_said_of_it() -> None:

@@ -47,10 +47,18 @@ def growth_lines(state: State, now: float) -> Iterator[str]:
     refused = {request.kind: request for request in ledger.requests if request.refused}
     for kind, request in refused.items():
         if request is next((each for each in reversed(ledger.requests) if each.kind == kind), None):
-            said = printable(request.detail) or "nobody said why"
-            yield f"request {request.number}: {request.refused:,} of {request.count:,} of kind {kind} refused: {said}"
+            n, all_ = request.refused, request.count
+            yield f"request {request.number}: {n:,} of {all_:,} of kind {kind} refused: {_refusal(ledger, request, now)}"
     for by, problem in ledger.problems.items():
         yield _failing(by, problem)
+
+
+def _refusal(ledger: Ledger, request: Request, now: float) -> str:
+    """Why, and what comes then."""
+    from cantle.core.scaling.refusals import then
+
+    what = then(ledger, request.kind, now)
+    return (printable(request.detail) or "nobody said why") + (f"; {what}" if what else "")
 
 
 def _failing(by: str, problem: str) -> str:
@@ -187,6 +195,23 @@ class GrowthNews:
         self._released: set[int] = set()
         self._problems: dict[str, str] = {}
 
+    def troubles(self, state: State) -> list[tuple[str, str]]:
+        """Of these only what goes wrong: which kind was refused, or which function fails, and a line about it."""
+        ledger = state.scaling
+        if ledger is None:
+            return []
+        found = []
+        for each in ledger.requests[self._before :]:
+            if (refused := each.refused - self._refused.get(each.number, 0)) > 0:
+                self._refused[each.number] = each.refused
+                what = f"{count(refused, 'node')} of kind {each.kind} refused"
+                found.append((each.kind, f"{what}: {_refusal(ledger, each, state.now)}"))
+        if ledger.problems != self._problems:
+            new = {by: why for by, why in ledger.problems.items() if self._problems.get(by) != why}
+            found += [(by, _failing(by, why)) for by, why in new.items()]
+            self._problems = dict(ledger.problems)
+        return found
+
     def lines(self, state: State) -> list[str]:
         """A line each for nodes that were asked for, came, were refused, or were given back, and for a function that fails."""
         ledger = state.scaling
@@ -196,20 +221,14 @@ class GrowthNews:
             f"{count(each.count, 'node')} of kind {each.kind} asked for: {printable(each.why)}"
             for each in ledger.requests[self._asked :]
         ]
+        self._asked = len(ledger.requests)
+        found += [line for _, line in self.troubles(state)]
         came: dict[str, int] = {}
         for each in ledger.requests[self._before :]:
             if (more := each.joined - self._joined.get(each.number, 0)) > 0:
                 came[each.kind] = came.get(each.kind, 0) + more
                 self._joined[each.number] = each.joined
-            if (refused := each.refused - self._refused.get(each.number, 0)) > 0:
-                said = printable(each.detail) or "nobody said why"
-                found.append(f"{count(refused, 'node')} of kind {each.kind} refused: {said}")
-                self._refused[each.number] = each.refused
-        self._asked = len(ledger.requests)
         found += [f"{count(number, 'node')} of kind {kind} came" for kind, number in came.items()]
-        if ledger.problems != self._problems:
-            found += [_failing(by, why) for by, why in ledger.problems.items() if self._problems.get(by) != why]
-            self._problems = dict(ledger.problems)
         new = [index for index in ledger.released if index not in self._released]
         self._released.update(new)
         for index in new[:MOST_TOLD]:

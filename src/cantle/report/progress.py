@@ -111,12 +111,15 @@ class Progress:
 
     def _tell_growth(self, state: State) -> None:
         """What is new about nodes that come and go."""
+        for line in self._growth_news(state).lines(state):
+            self.note(line)
+
+    def _growth_news(self, state: State) -> GrowthNews:
         if self._growth is None:
             from cantle.report.growth import GrowthNews
 
             self._growth = GrowthNews(state)
-        for line in self._growth.lines(state):
-            self.note(line)
+        return self._growth
 
     def finish(self, state: State, exit_code: int, directory: Path) -> None:
         """The run is over and its journal closed: tell what is left to be told, and the summary."""
@@ -239,7 +242,17 @@ class PlainProgress(Progress):
 
 
 class QuietProgress(Progress):
-    """Failures only."""
+    """Failures only. That nodes are refused, or a scaling function fails, is told the first time, on standard error."""
+
+    def __init__(self, state: State, stream: TextIO, durable: Callable[[], int], written: Callable[[], int]) -> None:
+        super().__init__(state, stream, durable, written)
+        self._at_fault: set[str] = set()
+
+    def _tell_growth(self, state: State) -> None:
+        for whose, line in self._growth_news(state).troubles(state):
+            if whose not in self._at_fault:
+                self._at_fault.add(whose)
+                print(f"cantle: {line}", file=sys.stderr, flush=True)
 
     def summarise(self, state: State, exit_code: int, directory: Path) -> None:
         """Nothing when all is well."""

@@ -6,20 +6,18 @@ are asked anew, in the state as it stands; a function of the user's is not calle
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from cantle.core.lifetimes import in_words, needs_s
 from cantle.core.plan import Plan
-from cantle.core.scaling.bounds import cools_until, retry_at, starves
+from cantle.core.scaling.bounds import cools_until, starves
 from cantle.core.scaling.capacity import can_hold
 from cantle.core.scaling.ledger import MOST_REFUSALS, Ledger
 from cantle.core.scaling.look import Look
-from cantle.core.scaling.naming import DEFAULT, is_built_in, opinion_of, seconds, worth_of
+from cantle.core.scaling.naming import DEFAULT, is_built_in, opinion_of, worth_of
+from cantle.core.scaling.refusals import settings_of, then
 from cantle.core.scaling.remaining import Overview
 from cantle.core.scaling.settings import Scaling
 from cantle.core.scaling.trials import Trials
 from cantle.core.state import State
-from cantle.errors import RequestError
 from cantle.model.kinds import Kind
 from cantle.model.resources import count
 
@@ -30,7 +28,7 @@ def why_none(state: State, task: int, now: float = 0.0) -> list[str]:
     if ledger is None:
         return []
     needs, walltime_s = state.queue_of(task).shape.needs, needs_s(state, task)
-    settings = _settings(ledger.words)
+    settings = settings_of(ledger.words)
     now = max(now, state.now)
     able = [kind for kind in ledger.kinds.values() if can_hold(state, kind, needs, walltime_s)]
     told = [
@@ -60,9 +58,7 @@ def _bounds(state: State, ledger: Ledger, kind: Kind, settings: Scaling, now: fl
         blocks = f", and they come in blocks of {kind.block}" if kind.block > 1 and there < kind.most else ""
         return f"{there:,} {'is' if there == 1 else 'are'} there, and {kind.most:,} may be there at most{blocks}"
     if refusals:
-        left = retry_at(ledger, kind, settings) - now
-        when = f"in {in_words(left)}" if left > 0 else "with the next look"
-        return f"the last request was {said}; it is asked for again {when}"
+        return f"the last request was {said}; {then(ledger, kind.name, now)}"
     since = ledger.reduced_at.get(kind.name)
     if since is not None and not starves(state) and (left := cools_until(ledger, kind, settings, since) - now) > 0:
         return (
@@ -123,21 +119,3 @@ def _does_not_pay(state: State, ledger: Ledger, kind: Kind, name: str) -> str:
 
 def _last_progress(state: State) -> float:
     return max((*state.launched_at, *state.ended_at), default=state.started_at)
-
-
-def _settings(words: Sequence[str]) -> Scaling:
-    """What the run goes by, of what was said after --scaling."""
-    cool_down_s, retry_s = Scaling().cool_down_s, Scaling().retry_s
-    policies = []
-    for word in words:
-        key, equals, value = word.partition("=")
-        try:
-            if equals and key == "cool-down":
-                cool_down_s = seconds(value, word)
-            elif equals and key == "retry":
-                retry_s = seconds(value, word)
-            elif not equals or ":" in key:
-                policies.append(word)
-        except RequestError:  # how long that is, the reader of the command line knew
-            continue
-    return Scaling(policies=tuple(policies), cool_down_s=cool_down_s, retry_s=retry_s)

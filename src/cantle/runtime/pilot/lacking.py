@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from time import time
 
-from cantle.core.scaling.ledger import Request
+from cantle.core.scaling.ledger import Ledger, Request
 from cantle.core.state import State
 from cantle.model.resources import count
 from cantle.runtime.pilot.sitting_messages import Note
@@ -38,7 +38,7 @@ class OfNodes:
             ]
         if ledger.refused_at != self._refused_at:
             self._refused_at = dict(ledger.refused_at)
-            found += [note for request in ledger.requests if (note := self._refusal(request))]
+            found += [note for request in ledger.requests if (note := self._refusal(ledger, request, state.now))]
         now = time()
         for request in ledger.open.values():
             if request.number not in self._waiting and now > max(request.asked_at + WAITS_S, request.expected_at):
@@ -47,7 +47,13 @@ class OfNodes:
                 found.append(Note(f"still waiting for {count(request.coming, 'node')} of kind {request.kind}{said}"))
         return found
 
-    def _refusal(self, request: Request) -> Note | None:
+    def _refusal(self, ledger: Ledger, request: Request, now: float) -> Note | None:
         more = request.refused - self._refused.get(request.number, 0)
         self._refused[request.number] = request.refused
-        return Note(f"{count(more, 'node')} of kind {request.kind} refused: {request.detail}") if more > 0 else None
+        if more <= 0:
+            return None
+        from cantle.core.scaling.refusals import then
+
+        what = then(ledger, request.kind, now)
+        said = f"{request.detail or 'nobody said why'}{f'; {what}' if what else ''}"
+        return Note(f"{count(more, 'node')} of kind {request.kind} refused: {said}")

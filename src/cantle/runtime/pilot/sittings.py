@@ -408,6 +408,8 @@ class Sittings:
         if self._fetching is not None:
             self._fetching.step()
         of_nodes = self._of_nodes(self._state)
+        for note in of_nodes:
+            self._note(note.text)
         for sitting in list(self._sittings.values()):
             said: list[Down] = [*of_nodes]
             if sitting.ends:
