@@ -110,17 +110,27 @@ def said_by(problem: BaseException) -> str:
         text = str(problem)
     except BaseException as fault:  # noqa: BLE001 - it is somebody else's code
         text = f"its text cannot be told: str() raised {type(fault).__name__}"
-    text = text.encode("utf-8", "backslashreplace").decode()
+    text = writable(text)
     if isinstance(problem, CantleError):
         return text
     text = text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
     return f"{type(problem).__name__}: {text}" if text else type(problem).__name__
 
 
+def writable(text: str) -> str:
+    """The text as it can be written down: half characters (surrogates), which no file takes, are told by their codes."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def one_line(text: str, most: int = MOST_SHOWN) -> str:
+    """The text in one line of so many characters at most, which can be written down."""
+    line = " ".join(writable(text).split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
 def shown(thing: object, most: int = 200) -> str:
     """What somebody else's code gave us, on one line of so many characters at most; even its `repr` may be broken."""
     try:
-        text = " ".join(repr(thing).encode("utf-8", "backslashreplace").decode().split())
+        return one_line(repr(thing), most)
     except Exception:  # noqa: BLE001
-        text = f"an object of {type(thing).__name__}"
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+        return one_line(f"an object of {type(thing).__name__}", most)

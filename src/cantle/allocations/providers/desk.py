@@ -19,12 +19,20 @@ MOST_FAULTS = 5
 class Desk:
     """Does what it is given for one provider, in order; between that the provider tends its nodes.
 
-    `note` is told what the user should know, from the thread.
+    `note` is told what the user should know, from the thread; `gives_up` why the provider is asked no more.
     """
 
-    def __init__(self, provider: Provider, note: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        provider: Provider,
+        note: Callable[[str], None],
+        gives_up: Callable[[str], None] = lambda _why: None,
+    ) -> None:
         self.provider = provider
+        self.given_up = ""
+        """Why nothing more is asked of the provider, but to take back what it brought."""
         self._note = note
+        self._gives_up = gives_up
         self._todo: deque[Callable[[], None]] = deque()
         self._changed = threading.Condition()
         self._closing = False
@@ -72,7 +80,7 @@ class Desk:
         try:
             self.provider.close()
             self._closed_well = True
-        except Exception as problem:  # noqa: BLE001 - the run ends, whatever it is
+        except BaseException as problem:  # noqa: BLE001 - the run ends, whatever it is
             self._note(f"kind {self.provider.kind.name}: {said_by(problem)}")
 
     def _tend(self) -> float:
@@ -80,9 +88,14 @@ class Desk:
             return math.inf
         try:
             pause = float(self.provider.tend())
-        except Exception as problem:  # noqa: BLE001 - a plug-in's fault is told, and not the run's end
+        except BaseException as problem:  # noqa: BLE001 - a plug-in's fault is told, and not the run's end
             self._faults += 1
-            self._note(f"kind {self.provider.kind.name}: its provider broke: {said_by(problem)}")
+            why = f"its provider broke: {said_by(problem)}"
+            if self._faults == 1:
+                self._note(f"kind {self.provider.kind.name}: {why}")
+            elif self._faults == MOST_FAULTS:
+                self.given_up = f"{why}, {MOST_FAULTS} times in a row"
+                self._gives_up(self.given_up)
             return float(self._faults)
         self._faults = 0
         return pause if pause >= 0 else 1.0

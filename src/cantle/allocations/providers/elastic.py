@@ -23,7 +23,7 @@ from cantle.allocations.carrying import Carrier, Errand, OneMachine, Then
 from cantle.allocations.fleet.source import Invitation
 from cantle.allocations.forking import LocalChannel
 from cantle.allocations.overheard import OverheardInbox
-from cantle.errors import CantleError, MachineError, said_by
+from cantle.errors import CantleError, MachineError, PluginError, said_by
 from cantle.model.kinds import Kind
 from cantle.model.records import (
     Event,
@@ -37,6 +37,7 @@ from cantle.model.records import (
 from cantle.model.resources import Node
 from cantle.model.seams import Channel, Inbox
 
+from . import checking
 from .base import Asked, Provider
 from .desk import Desk
 from .gate import Gate
@@ -125,7 +126,10 @@ class ElasticAllocation:
         """Whether nodes may stand on other machines."""
         self._starts = starts
         self._gate = gate
-        self._desks = {provider.kind.name: Desk(provider, self._note) for provider in providers}
+        self._desks = {
+            provider.kind.name: Desk(provider, self._note, partial(self._given_up, provider.kind.name))
+            for provider in providers
+        }
         self._kinds = [
             *(provider.kind for provider in providers),
             *(replace(kind, adds=False, removes=False) for kind in others),
@@ -202,6 +206,8 @@ class ElasticAllocation:
         if desk is None or not desk.provider.kind.adds:
             why = "nobody brings nodes of that kind" if desk is None else "its provider cannot add nodes"
             self._refused(request, count, why)
+        elif desk.given_up:
+            self._refused(request, count, desk.given_up)
         elif desk.provider.invites and self._invitation is None:
             if self._why_none:
                 self._refused(request, count, self._why_none)
@@ -224,7 +230,7 @@ class ElasticAllocation:
         def take_back() -> None:
             try:
                 taken = int(desk.provider.withdraw(number, count))
-            except Exception as problem:  # noqa: BLE001 - a provider's fault is told, and not the run's end
+            except BaseException as problem:  # noqa: BLE001 - a provider's fault is told, and not the run's end
                 self._note(f"kind {request.kind}: nodes on their way could not be taken back: {said_by(problem)}")
                 taken = 0
             self._say(partial(self._withdrawn, request, taken))
@@ -246,7 +252,7 @@ class ElasticAllocation:
             problem = ""
             try:
                 desk.provider.remove(node, held.instance)
-            except Exception as fault:  # noqa: BLE001 - a provider's fault is told, and not the run's end
+            except BaseException as fault:  # noqa: BLE001 - a provider's fault is told, and not the run's end
                 problem = said_by(fault) or "its provider does not say why"
             self._say(partial(self._released, index, node, held, problem))
 
@@ -296,6 +302,14 @@ class ElasticAllocation:
     def _note(self, text: str) -> None:
         self._say(partial(self.notes.append, text))
 
+    def _given_up(self, kind: str, why: str) -> None:
+        def refuse() -> None:
+            for request in self._requests.values():
+                if request.kind == kind and request.coming:
+                    self._refused(request, request.coming, why)
+
+        self._say(refuse)
+
     # In the loop's thread
 
     def _hear(self) -> None:
@@ -325,7 +339,7 @@ class ElasticAllocation:
 
     def _ask(self, desk: Desk, request: _Request) -> None:
         token = f"cantle-{request.kind}-{request.number}-{self._mark}"
-        provider, records, answers = desk.provider, self._records, _Answers(self, self._records)
+        provider, records, answers = desk.provider, self._records, _Answers(self, request.kind, self._records)
         invitation = self._invitation if provider.invites else None
         folder = str(records.folder) if records is not None else ""
         asked = Asked(request.number, request.coming, token, self._directory, folder, invitation)
@@ -335,8 +349,9 @@ class ElasticAllocation:
                 if records is not None and provider.undo:
                     records.asked(request.number, token, request.kind, asked.count, provider.undo)
                 provider.add(asked, answers)
-            except Exception as problem:  # noqa: BLE001 - a provider's fault is told, and not the run's end
-                broke = "" if isinstance(problem, CantleError) else "its provider broke: "
+            except BaseException as problem:  # noqa: BLE001 - a provider's fault is told, and not the run's end
+                ours = isinstance(problem, CantleError) and not isinstance(problem, PluginError)
+                broke = "" if ours else "its provider broke: "
                 self._say(partial(self._refused, request, asked.count, broke + said_by(problem)))
                 return
             self._say(partial(self._tell, request))
@@ -433,41 +448,49 @@ def _called(node: Node, request: _Request) -> str:
 
 
 class _Answers:
-    """What the provider of one kind says, brought into the loop's thread."""
+    """What the provider of one kind says, brought into the loop's thread. Raises PluginError for what cannot be."""
 
-    def __init__(self, elastic: ElasticAllocation, records: Records | None) -> None:
+    def __init__(self, elastic: ElasticAllocation, kind: str, records: Records | None) -> None:
         self._elastic = elastic
+        self._kind = kind
         self._records = records
 
     def handed_out(self, request: int, instance: str) -> None:
         """Something was begun for the request."""
-        self._elastic._requests[request].handed.append(instance)
+        self._known(request).handed.append(checking.name(instance))
         if self._records is not None:
             self._records.handed_out(request, instance)
 
     def waits(self, request: int, detail: str, expected_at: float = 0.0) -> None:
         """Why its nodes are not there yet."""
-        self._say(self._elastic._waits, request, detail, expected_at)
+        self._say(self._elastic._waits, request, checking.text("detail", detail), checking.moment(expected_at))
 
     def refused(self, request: int, n: int, why: str) -> None:
         """So many will not come."""
-        self._say(self._elastic._refused, request, n, why)
+        self._say(self._elastic._refused, request, checking.number("n", n), checking.text("why", why))
 
     def over(self, request: int, instance: str, n: int, why: str) -> None:
         """The instance is gone."""
-        self._say(self._elastic._over, request, instance, n, why)
+        what = checking.text("instance", instance), checking.number("n", n), checking.text("why", why)
+        self._say(self._elastic._over, request, *what)
 
     def arrived(self, request: int, nodes: Sequence[Node]) -> None:
         """These nodes of this machine are there."""
-        self._say(self._elastic._arrived, request, list(nodes))
+        self._say(self._elastic._arrived, request, checking.nodes(nodes, self._kind, self._elastic._held))
 
     def joined(self, request: int) -> Mapping[str, Sequence[str]]:
         """Who has joined so far."""
-        return {instance: tuple(names) for instance, names in list(self._elastic._requests[request].joined.items())}
+        return {instance: tuple(names) for instance, names in list(self._known(request).joined.items())}
 
     def note(self, text: str) -> None:
         """A sentence for the user."""
-        self._elastic._note(text)
+        self._elastic._note(checking.text("note", text))
+
+    def _known(self, request: int) -> _Request:
+        found = self._elastic._requests.get(request) if type(request) is int else None
+        if found is None or found.kind != self._kind:
+            raise PluginError(f"there is no request {request!r} for nodes of kind {self._kind}")
+        return found
 
     def _say(self, what: Callable[..., None], request: int, *told: object) -> None:
-        self._elastic._say(partial(what, self._elastic._requests[request], *told))
+        self._elastic._say(partial(what, self._known(request), *told))

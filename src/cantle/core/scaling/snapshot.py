@@ -26,7 +26,7 @@ from cantle.core.scaling.look import Look
 from cantle.core.scaling.policies import completion_s
 from cantle.core.scaling.settings import Scaling
 from cantle.core.state import State
-from cantle.errors import PluginError, shown
+from cantle.errors import PluginError, one_line, shown
 from cantle.model.kinds import Kind
 from cantle.model.resources import Needs, indexes
 
@@ -193,10 +193,4 @@ def _judged(wish: Wish, kinds: dict[str, Kind]) -> Wish:
         raise PluginError(f"it wishes for {shown(count, 100)} nodes of kind {kind}, which is no number of nodes")
     if not isinstance(why, str):
         raise PluginError(f"the reason of its wish for kind {kind} is {shown(why, 100)}, which is no text")
-    return Wish(str(kind), min(number, MOST_WISHED), printable(why))
-
-
-def printable(text: str) -> str:
-    """The text in one line, which can be written down whatever it was: half characters are told by their codes."""
-    line = " ".join(text.encode("utf-8", "backslashreplace").decode().split())
-    return line if len(line) <= MOST_SAID else f"{line[: MOST_SAID - 1]}…"
+    return Wish(str(kind), min(number, MOST_WISHED), one_line(why, MOST_SAID))

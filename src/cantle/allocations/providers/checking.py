@@ -1,0 +1,69 @@
+"""May a provider tell what it tells? What it may not is a PluginError where it says it, so that it is the provider's fault."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from math import isfinite
+from typing import Any
+
+import msgspec
+
+from cantle.errors import PluginError, one_line, shown
+from cantle.model.resources import Node
+
+
+def text(what: str, given: Any) -> str:
+    """A sentence for people, in a form that can be written down."""
+    if not isinstance(given, str):
+        raise PluginError(f"{what} is {shown(given, 60)}, which is no text")
+    return one_line(given)
+
+
+def name(given: Any) -> str:
+    """What something is called, by which it is found again: so it is not changed."""
+    if not isinstance(given, str) or not given.strip() or not given.isprintable():
+        raise PluginError(f"{shown(given, 60)} cannot be the name of anything")
+    return given
+
+
+def number(what: str, given: Any) -> int:
+    """How many of something, from 0 on."""
+    if type(given) is not int or given < 0:
+        raise PluginError(f"{what} is {shown(given, 60)}, which is no number of nodes")
+    return given
+
+
+def moment(given: Any) -> float:
+    """Seconds since the epoch, 0 for what nobody knows."""
+    if isinstance(given, bool) or not isinstance(given, int | float) or not isfinite(given) or given < 0:
+        raise PluginError(
+            f"expected_at is {shown(given, 60)}, which is no time in seconds since the epoch (0: not known)"
+        )
+    return float(given)
+
+
+def nodes(given: Any, kind: str, taken: Container[str]) -> list[Node]:
+    """Nodes of this kind, with names that nobody bears yet."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise PluginError(f"{shown(given, 60)} is no list of nodes")
+    found: list[Node] = []
+    names: set[str] = set()
+    for node in given:
+        if not isinstance(node, Node):
+            raise PluginError(f"{shown(node, 60)} is no cantle.model.resources.Node")
+        try:
+            msgspec.json.decode(msgspec.json.encode(node), type=Node)
+        except (TypeError, ValueError, msgspec.MsgspecError) as problem:
+            raise PluginError(f"the node {shown(node.name, 60)} cannot be written down: {problem}") from None
+        name(node.name)
+        if node.name in names or node.name in taken:
+            raise PluginError(f"there is a node {node.name} already")
+        if node.kind != kind:
+            raise PluginError(f"the node {node.name} is of kind {node.kind or 'none'}, and {kind} was asked for")
+        if node.cores < 1 or node.gpus < 0 or node.memory_mib < 0 or any(n < 0 for _, n in node.named):
+            raise PluginError(f"the node {node} cannot be: it has at least one core, and of nothing less than none")
+        names.add(node.name)
+        found.append(node)
+    if not found:
+        raise PluginError("arrived() was told of no nodes")
+    return found
