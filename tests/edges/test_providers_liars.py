@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from cantle.allocations.local import LocalAllocation
-from cantle.allocations.providers import desk
+from cantle.allocations.providers import checking, desk
 from cantle.allocations.providers.base import Answers, Asked
 from cantle.allocations.providers.elastic import ElasticAllocation
+from cantle.errors import PluginError
 from cantle.model.kinds import Kind
 from cantle.model.records import Event, RequestAnswered
 from cantle.model.resources import Node
@@ -130,6 +131,31 @@ def test_what_it_may_not_say_is_its_fault_and_its_nodes_do_not_come(
     answer = of(does).answer()
     assert answer.refused == 2
     assert answer.detail.startswith(f"its provider broke: {said}")
+
+
+def _ends(_kind: Kind) -> None:
+    raise SystemExit(4)
+
+
+class Other(Liar):
+    def __init__(self, _kind: Kind) -> None:
+        super().__init__(lambda _answers, _asked: None)
+        self.kind = Kind("gpu", 1)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (_ends, "it cannot be made for kind cpu: SystemExit: 4"),
+        (5, "it cannot be made for kind cpu: TypeError: 'int' object is not callable"),
+        (lambda _kind: None, "None is no provider: it has no kind, invites, undo, add, withdraw, remove, tend, close"),
+        (Other, "its `kind` is gpu, and not the cpu that it was given"),
+    ],
+)
+def test_what_is_no_provider_is_told_by_its_name_before_anything_begins(make: Any, said: str) -> None:
+    with pytest.raises(PluginError) as told:
+        checking.provider("theirs:it", make, CPU)
+    assert str(told.value) == f"provider theirs:it: {said}"
 
 
 def test_a_reason_that_cannot_be_written_down_is_told_all_the_same(of: Callable[..., Rig]) -> None:

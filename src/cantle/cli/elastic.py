@@ -191,8 +191,9 @@ def _provider(asked: Namespace, each: Declared) -> Provider | None:
     if each.by == "own":
         return _own(each)
     if each.by == "plugin":
-        provider: Provider = find("providers", each.system)(each.kind)
-        return provider
+        from cantle.allocations.providers import checking
+
+        return checking.provider(each.system, find("providers", each.system), each.kind)
     return None
 
 

@@ -1,15 +1,34 @@
-"""May a provider tell what it tells? What it may not is a PluginError where it says it, so that it is the provider's fault."""
+"""Is it a provider, and may it tell what it tells? What may not be is a PluginError there: it is the provider's fault."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from math import isfinite
 from typing import Any
 
 import msgspec
 
-from cantle.errors import PluginError, one_line, shown
+from cantle.errors import PluginError, one_line, said_by, shown
+from cantle.model.kinds import Kind
 from cantle.model.resources import Node
+
+from .base import Provider
+
+_PARTS = ("kind", "invites", "undo", "add", "withdraw", "remove", "tend", "close")
+
+
+def provider(called: str, make: Callable[[Kind], Any], kind: Kind) -> Provider:
+    """What that makes for this kind, of the provider that is called so."""
+    try:
+        made: Provider = make(kind)
+    except (Exception, SystemExit) as problem:
+        raise PluginError(f"provider {called}: it cannot be made for kind {kind.name}: {said_by(problem)}") from problem
+    if missing := [part for part in _PARTS if not hasattr(made, part)]:
+        raise PluginError(f"provider {called}: {shown(made, 60)} is no provider: it has no {', '.join(missing)}")
+    if not isinstance(made.kind, Kind) or made.kind.name != kind.name:
+        other = made.kind.name if isinstance(made.kind, Kind) else shown(made.kind, 60)
+        raise PluginError(f"provider {called}: its `kind` is {other}, and not the {kind.name} that it was given")
+    return made
 
 
 def text(what: str, given: Any) -> str:

@@ -41,18 +41,21 @@ class Records:
     def asked(self, number: int, token: str, kind: str, count: int, undo: dict[str, str]) -> None:
         """This will be asked next."""
         self._known[number] = Left(number, token, kind, count, undo, os.uname().nodename, os.getpid())
-        self._write(number)
+        self._write(number, "nothing was asked for")
 
     def handed_out(self, number: int, instance: str) -> None:
         """Something has come of it, which is called so."""
         if number in self._known:
             self._known[number].instances.append(instance)
-            self._write(number)
+            self._write(number, f"{instance} is on no record")
 
     def nothing_left(self, number: int) -> None:
         """Nothing of the request is there any more."""
         self._known.pop(number, None)
-        self._path(number).unlink(missing_ok=True)
+        try:
+            self._path(number).unlink(missing_ok=True)
+        except OSError:  # on a disk that cannot be written: to take it back once more does no harm
+            pass
 
     def left(self) -> list[Left]:
         """All requests that stand on the disk, by number. Files that cannot be read are left alone."""
@@ -67,7 +70,7 @@ class Records:
     def _path(self, number: int) -> Path:
         return self.folder / f"{number}.json"
 
-    def _write(self, number: int) -> None:
+    def _write(self, number: int, then: str) -> None:
         path = self._path(number)
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -75,4 +78,4 @@ class Records:
             beside.write_bytes(msgspec.json.encode(self._known[number]) + b"\n")
             beside.replace(path)
         except OSError as error:
-            raise MachineError(f"cannot write {path}: {error.strerror or error}; nothing was asked for") from error
+            raise MachineError(f"cannot write {path}: {error.strerror or error}; {then}") from error
