@@ -86,8 +86,11 @@ def _start(own: Path, words: list[str]) -> None:
         check=False,
         start_new_session=True,
     )
+    said = done.stdout.decode(errors="replace").strip()
+    if said and not done.returncode:
+        print(said, file=sys.stderr, flush=True)
     if done.returncode:
-        said = done.stdout.decode(errors="replace").strip().removeprefix("cantle: ")
+        said = said.removeprefix("cantle: ")
         raise (RequestError if done.returncode != 1 else MachineError)(f"no pilot could be begun: {said}")
 
 

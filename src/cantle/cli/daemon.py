@@ -20,7 +20,7 @@ LAST_LINES = 5
 
 
 class Herald:
-    """The daemon's end: `ready` once, or the error with which it ends."""
+    """The daemon's end: `ready` once, or the error with which it ends; and notes before that."""
 
     def __init__(self, fd: int = -1) -> None:
         self._fd = fd
@@ -28,6 +28,15 @@ class Herald:
     def ready(self) -> None:
         """All is well: whoever began us may go."""
         self._say(_READY)
+
+    def note(self, text: str) -> None:
+        """Something that whoever began us should see, before we are ready."""
+        print(text, file=sys.stderr, flush=True)
+        if self._fd >= 0:
+            try:
+                os.write(self._fd, text.encode(errors="replace") + b"\n")
+            except OSError:  # nobody waits any more
+                pass
 
     def failed(self, why: str) -> None:
         """Nothing came of it. Without effect after `ready`."""
@@ -64,7 +73,10 @@ def go_on_without_terminal(log: Path, life: Callable[[Herald], int]) -> None:
     said = b""
     with os.fdopen(reading, "rb") as pipe:
         said = pipe.read()
-    if said != _READY:
+    if said == _READY or said.endswith(b"\n" + _READY):
+        sys.stderr.write(said.removesuffix(_READY).decode(errors="replace"))
+        sys.stderr.flush()
+    else:
         raise MachineError(said.decode(errors="replace") or _last_words(log, before))
 
 

@@ -19,6 +19,7 @@ from cantle.cli.elastic import (
 from cantle.cli.ending import ending_options, heed
 from cantle.cli.fleet import fleet_options, with_others
 from cantle.cli.places import RestartsOrHost, environment_of, place_options, settle
+from cantle.cli.unused import may_be_unused, of_the_machine
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -131,10 +132,18 @@ def limits_of(study: Study, throttle: int | None, rlimit: int | None, fail_fast:
     return replace(study.limits, **said)
 
 
-def this_machine(asked: Namespace, errand: Callable[[], None] | None = None) -> Machine:
+def say(text: str) -> None:
+    """Tell the user, where it mixes with nothing that a program reads."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def this_machine(
+    asked: Namespace, errand: Callable[[], None] | None = None, tell: Callable[[str], None] = say
+) -> Machine:
     """This machine as an allocation, with the engine that turns tasks into processes.
 
-    Call it before anything large is read: a runner is forked here, which does the errand first.
+    Call it before anything large is read: a runner is forked here, which does the errand first. `tell` is told of options
+    that have no effect.
     """
     from cantle.allocations.local import LocalAllocation
 
@@ -177,6 +186,10 @@ def this_machine(asked: Namespace, errand: Callable[[], None] | None = None) -> 
         fleet = elastic(asked, kinds, here if serves else None, others, here)
     elif asked.listen or others:
         fleet = with_others(asked, here if serves else None, others)
+    if may_be_unused(asked):
+        spread = fleet is not None and fleet.is_spread
+        for text in of_the_machine(asked, kinds, serves=serves, spread=spread, in_a_job=inside is not None):
+            tell(f"cantle: without effect: {text}")
     allocation: LocalAllocation | FleetAllocation | ElasticAllocation = fleet or here
     allocation.notes += inside.notes if inside is not None else ()
     allocation.prepare(errand)
@@ -262,6 +275,9 @@ def as_before(layout: Layout, asked: Namespace) -> None:
     if not asked.scaling and before.scaling:
         asked.scaling = before.scaling
         told += [f"--scaling {word}" for word in before.scaling]
+    if asked.on_idle is None and before.on_idle:
+        asked.on_idle = before.on_idle
+        told.append(f"--on-idle {before.on_idle!r}")
     if not asked.resource and before.resource:
         asked.resource = before.resource
         told += [f"--resource {name}={n}" for name, n in before.resource]
@@ -382,11 +398,6 @@ def stamp() -> str:
     from time import strftime
 
     return strftime("%Y%m%d-%H%M%S")
-
-
-def say(text: str) -> None:
-    """Tell the user, where it mixes with nothing that a program reads."""
-    print(text, file=sys.stderr, flush=True)
 
 
 def fresh_directory(wanted: Path | None, parent: Path, name: str, replace: bool) -> Layout:

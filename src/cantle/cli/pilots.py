@@ -98,7 +98,7 @@ def _hold(layout: Layout, asked: Namespace, herald: Herald) -> int:
     try:
         if layout.exists():
             as_before(layout, asked)
-        machine = this_machine(asked)
+        machine = this_machine(asked, tell=herald.note)
 
         from cantle.allocations.forking import allow_many_files
         from cantle.core.decide import Decider

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from cantle.cli.command import Command, at_least, wrong
 from cantle.cli.machine import conduct, fresh_directory, limit_options, limits_of, machine_options, say, this_machine
 from cantle.cli.slicing import slicing_asked, slicing_options
+from cantle.cli.unused import of_reading
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -171,6 +172,8 @@ def read_study(asked: Namespace, dry: bool, elsewhere: bool = False) -> tuple[St
         study = informed(study, experience_of(happened_in(asked.times_from).timeline))
     for warning in study.warnings:
         say(f"cantle: warning: {warning}")
+    for text in of_reading(asked, chosen.name, study):
+        say(f"cantle: without effect: {text}")
     return study, asked.reader or chosen.name, msgspec.json.encode(options).decode()
 
 
