@@ -219,7 +219,7 @@ def test_an_allocation_counts_what_is_on_its_way_and_ends_in_order(tmp_path: Pat
     hear()
     assert [e.count for e in inbox.events if isinstance(e, NodesAwaited)] == [1, 2, 0], "nobody waits for ever"
     assert isinstance(inbox.events[-2], StopAsked), "the run is stopped, so that no task is called impossible"
-    descriptors = set(fleet._wake)
+    descriptors = {fleet._bell.fd, fleet._bell._ring}
     fleet.close()
     assert not descriptors & {int(name) for name in os.listdir("/proc/self/fd")}
     fleet._put(Broken("nobody hears it any more"))

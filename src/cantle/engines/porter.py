@@ -6,13 +6,13 @@ follows another one whose files are being read goes the same way, though it may 
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 
 from cantle.model.seams import Inbox
+from cantle.runner.bell import Bell
 from cantle.runner.messages import Key, Staged
 
 
@@ -39,9 +39,8 @@ class Porter:
         """By task: one attempt of it at most is under way."""
         self._todo: SimpleQueue[_Errand | None] = SimpleQueue()
         self._done: deque[_Errand] = deque()
-        self._closing = threading.Lock()
-        self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        inbox.watch(self._wake[0], self._deliver)
+        self._bell = Bell()
+        inbox.watch(self._bell.fd, self._deliver)
         threading.Thread(target=self._live, name="porter", daemon=True).start()
 
     def fetch(
@@ -74,18 +73,11 @@ class Porter:
         for errand in list(self._of.values()):
             self.drop(errand.key)
         self._todo.put(None)
-        self._inbox.unwatch(self._wake[0])
-        with self._closing:
-            for fd in self._wake:
-                os.close(fd)
-            self._wake = (-1, -1)
+        self._inbox.unwatch(self._bell.fd)
+        self._bell.close()
 
     def _deliver(self) -> None:
-        try:
-            while os.read(self._wake[0], 4096):
-                pass
-        except BlockingIOError:
-            pass
+        self._bell.hush()
         while self._done:
             errand = self._done.popleft()
             if not errand.dropped:
@@ -102,10 +94,4 @@ class Porter:
             except Exception as problem:  # noqa: BLE001 - whatever it is, it is this attempt's alone
                 errand.why_not = str(problem) or type(problem).__name__
             self._done.append(errand)
-            with self._closing:
-                if self._wake[1] < 0:
-                    return
-                try:
-                    os.write(self._wake[1], b"\0")
-                except BlockingIOError:  # full of wake-ups already
-                    pass
+            self._bell.ring()

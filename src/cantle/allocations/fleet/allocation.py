@@ -14,7 +14,6 @@ from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from cantle.allocations.bell import Bell
 from cantle.allocations.carrying import Carried, Errand, Then
 from cantle.allocations.fleet import letter as letters
 from cantle.allocations.fleet.addresses import chosen, interfaces_here
@@ -39,6 +38,7 @@ from cantle.errors import MachineError
 from cantle.model.records import Event, NodesAwaited, NodesJoined, StopAsked
 from cantle.model.resources import Node
 from cantle.model.seams import Channel, Inbox
+from cantle.runner.bell import Bell
 
 SILENCE_S = 20.0
 _TOLD_REFUSALS = 20

@@ -13,12 +13,12 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from time import monotonic
 
-from cantle.allocations.bell import Bell
 from cantle.allocations.fleet.source import Invitation, Report
 from cantle.allocations.hosts import script, wording
 from cantle.allocations.hosts.host import Host
 from cantle.allocations.hosts.session import Session
 from cantle.model.resources import count
+from cantle.runner.bell import Bell
 
 AT_ONCE = 64
 """So many hosts are being connected to at a time: each costs a process that reckons with keys."""

@@ -18,7 +18,6 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from msgspec.structs import replace
 
 from cantle.allocations.base import Allocation
-from cantle.allocations.bell import Bell
 from cantle.allocations.carrying import Carrier, Errand, OneMachine, Then
 from cantle.allocations.fleet.source import Invitation
 from cantle.allocations.forking import LocalChannel
@@ -36,6 +35,7 @@ from cantle.model.records import (
 )
 from cantle.model.resources import Node
 from cantle.model.seams import Channel, Inbox
+from cantle.runner.bell import Bell
 
 from . import checking
 from .base import Asked, Provider

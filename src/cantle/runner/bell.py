@@ -1,4 +1,4 @@
-"""How does another thread wake the loop, also when it comes too late or too often?"""
+"""How does another thread wake who waits for descriptors, also when it comes too late or too often?"""
 
 from __future__ import annotations
 
