@@ -175,9 +175,11 @@ def test_ctrl_c_lets_go_of_the_study_and_says_so_where_nobody_can_be_asked(here:
     here.does("up", "--cores", "2")
     slow = here.write("slow.yaml", study("slow", f"until [ -e {here.place}/go ]; do sleep 0.02; done"))
     running = here.start("run", "--pilot", "default", slow, "-o", "slow")
+    assert running.stdout is not None and b"its directory is" in running.stdout.readline(), "the pilot has it"
     until(lambda: (here.place / "slow/.cantle/journal.jsonl").exists() and load(here.place / "slow").state.running)
+    time.sleep(0.3)  # what it has said it says just before it watches
     running.send_signal(signal.SIGINT)
-    told = running.communicate(timeout=20)[0].decode()
+    told = running.communicate()[0].decode()
     assert running.returncode == 130
     assert "the study goes on in the pilot default" in told and "cantle cancel slow" in told.replace(
         f"{here.place}/", ""
