@@ -196,14 +196,60 @@ def test_what_was_asked_of_a_provider_is_taken_back_before_what_a_dead_pilot_lef
     (other / ".cantle" / "elastic" / "0.json").write_text(
         json.dumps({**record, "undo": unknown, "instances": ["lost"]})
     )
+    told: list[str] = []
+    assert private.sweep(told.append) == 0, "they are dead for a moment only"
+    assert (stage.folder / "removed").read_text() == "cloud-7", "what costs something goes at once"
     for each in (left, other, *left.rglob("*"), *other.rglob("*")):
         os.utime(each, (0, 0))
-    told: list[str] = []
     assert private.sweep(told.append) == 1
     assert stage.privates() == [other], "what could not be taken back stays on record"
     assert (stage.folder / "removed").read_text() == "cloud-7"
     assert any("cloud-7 removed" in text for text in told)
     assert any("lost" in text for text in told)
+
+
+CLOUD = """\
+import sys
+import cantle
+
+kinds = {"cpu": {"cores": 1, "max": 1, "add": sys.argv[1], "remove": sys.argv[2]}}
+with cantle.open(kinds=kinds) as pilot:
+    pilot.submit(abs, -1).result()
+"""
+
+
+def test_what_a_pilot_had_asked_for_that_was_killed_is_taken_back_by_its_program(stage: Stage) -> None:
+    (stage.folder / "cloud.py").write_text(CLOUD)
+    (stage.folder / "add").write_text("touch added\necho cloud-1\n")
+    (stage.folder / "remove").write_text('echo "$1" >> removed\n')
+    words = [sys.executable, "cloud.py", f"sh {stage.folder}/add", f"sh {stage.folder}/remove"]
+    stage.programs["cloud"] = subprocess.Popen(
+        words, cwd=stage.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    stage.until(
+        lambda: any(
+            each.glob(".cantle/elastic/0.json") and (stage.folder / "added").exists() for each in stage.privates()
+        )
+    )
+    [own] = stage.privates()
+    stage.until(lambda: "cloud-1" in (own / ".cantle" / "elastic" / "0.json").read_text())
+    there = holder(Layout(own).lock)
+    assert there is not None
+    os.kill(there.pid, signal.SIGKILL)
+    said = stage.said("cloud")
+    assert "PilotGoneError" in said and "cloud-1 removed, left by an earlier conductor" in said
+    assert (stage.folder / "removed").read_text() == "cloud-1\n"
+
+
+def test_a_pilot_with_a_name_removes_what_dead_ones_have_left(stage: Stage) -> None:
+    left = stage.state / "cantle" / "private" / "dead-1"
+    left.mkdir(parents=True)
+    os.utime(left, (0, 0))
+    stage.cantle("up", "night", "--cores", "1", "-q")
+    try:
+        stage.until(lambda: not left.exists())
+    finally:
+        stage.cantle("down", "night", "--now")
 
 
 def test_a_pilot_that_the_user_has_named_is_not_removed_with_its_program(stage: Stage) -> None:

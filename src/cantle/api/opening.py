@@ -43,10 +43,11 @@ class Opened:
     def close(self, parted: bool) -> None:
         """Wait until a pilot of one's own has ended, and remove what it needed.
 
-        Of one that does not end, or went away before all was said (`parted` is false), all stays, so that it can be looked at.
+        Of one that does not end, or went away before all was said (`parted` is false), all stays, so that it can be looked at;
+        what it had asked for elsewhere is taken back.
         """
-        if self._own is not None:
-            _await_end(self._own, remove=parted)
+        if self._own is not None and not _await_end(self._own, remove=parted):
+            private.give_back(Layout(self._own), lambda text: print(f"cantle: {text}", file=sys.stderr, flush=True))
 
 
 def begin(pilot: str, directory: Path | None, name: str, words: list[str]) -> Opened:
@@ -136,17 +137,19 @@ def _study_directory(wanted: Path | None, name: str) -> Path:
             return made
 
 
-def _await_end(own: Path, remove: bool) -> None:
+def _await_end(own: Path, remove: bool) -> bool:
+    """Whether nothing is left to be done: it lives on, or nothing of it is there."""
     from shutil import rmtree
 
     layout = Layout(own)
     deadline = monotonic() + _ENDS_WITHIN_S
     while layout.lock.exists() and holder(layout.lock) is not None:
         if monotonic() > deadline:
-            return
+            return True
         sleep(_PAUSE_S)
     if remove:
         rmtree(own, ignore_errors=True)
+    return remove
 
 
 def _give_up(own: Path) -> None:

@@ -120,6 +120,8 @@ def _hold(layout: Layout, asked: Namespace, herald: Herald) -> int:
         allow_many_files()  # each study has two open
         try:
             take_back_leftovers(layout, _note)
+            if not asked.for_one_program:  # otherwise the program does so
+                _sweep()
             heed(pilot.record, asked)
             pilot.conduct(machine, decider, Surroundings(_reopen, _keep_status, herald.ready, _note))
         finally:
@@ -136,6 +138,15 @@ def _hold(layout: Layout, asked: Namespace, herald: Herald) -> int:
 
         private.has_ended(layout)
     return 0
+
+
+def _sweep() -> None:
+    """What pilots have left that are dead, beside whatever else goes on."""
+    from threading import Thread
+
+    from cantle.runtime.pilot import private
+
+    Thread(target=private.sweep, args=(_note,), name="cantle-sweep", daemon=True).start()
 
 
 def _spare_the_collector() -> None:

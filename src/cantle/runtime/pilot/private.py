@@ -1,7 +1,9 @@
 """Where do pilots lie that were begun for one program alone, and when does what lies there go?
 
 The program that began one removes it when it leaves. When the program was killed the pilot does so itself, as the last thing
-that it does. What both have left, since both were killed, goes when somebody opens another one later.
+that it does. What a pilot has left that was killed stays for a while, since its log may say why, and goes when another pilot is
+begun later, of whatever sort. What it has asked for elsewhere costs something: that is taken back at once, by its program, or
+by whoever begins the next pilot.
 """
 
 from __future__ import annotations
@@ -44,28 +46,34 @@ def has_ended(layout: Layout) -> None:
 
 
 def sweep(note: Callable[[str], None]) -> int:
-    """Remove what is left of pilots that are long dead, and take back what they asked for. How many these were."""
+    """Take back what dead pilots have asked for, and remove what is left of those that are long dead. How many these were."""
     swept = 0
     for layout in _dead():
-        if _asked_for(layout):
-            from cantle.allocations.providers.leftovers import take_back
-            from cantle.plugins import find
-
-            take_back(layout.elastic, note, lambda name: find("providers", name))
-        if not _asked_for(layout):
+        give_back(layout, note)
+        if time() - _last_change(layout) > DEAD_S and not _asked_for(layout):
             rmtree(layout.directory, ignore_errors=True)
             swept += 1
     return swept
 
 
+def give_back(layout: Layout, note: Callable[[str], None]) -> None:
+    """Take back what the pilot there, which is dead, has asked for elsewhere; what cannot be is told, and stays on record."""
+    if _asked_for(layout):
+        from cantle.allocations.providers.leftovers import take_back
+        from cantle.plugins import find
+
+        take_back(layout.elastic, note, lambda name: find("providers", name))
+
+
 def _dead() -> Iterator[Layout]:
+    """Those at which nobody is at work. One that is just being begun has asked for nothing yet, and is young."""
     try:
         found = sorted(folder().iterdir())
     except OSError:
         return
     for directory in found:
         layout = Layout(directory)
-        if holder(layout.lock) is None and time() - _last_change(layout) > DEAD_S:
+        if holder(layout.lock) is None:
             yield layout
 
 
