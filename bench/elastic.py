@@ -5,7 +5,8 @@ All 20 recorded executions and the mixed workload (`mixed.py`) run on nodes that
 The same kinds, bounds, delays, packer and estimates for everybody; durations differ from the estimates by 30 % (log-normally,
 the same for everybody). The others are written anew from their documentation, with its defaults (`peer_scalers.py`). A node is
 paid for from the request until it is given back, or is not wanted any more. `--quick`: three executions; `--exact`: the
-estimates are right; `--plots DIR`: pictures and the table for the documentation.
+estimates are right; `--pool CORES,MOST`: other nodes for the recorded ones; `--worth W`: what time is worth to ours;
+`--plots DIR`: pictures and the table for the documentation.
 
 Keys: node_seconds, makespan: geometric means over (workload, delay) of ours to that one of the three that is best there: the
 fastest, and of those within one percent of it the cheapest. least_node_seconds, least_makespan: each to the least of the three,
@@ -29,6 +30,7 @@ from peer_scalers import PEERS
 
 from cantle.core.decide import Decider
 from cantle.core.scaling.naming import scaler_of
+from cantle.core.scaling.payoff import WORTH
 from cantle.core.scaling.seam import Scaler
 from cantle.core.scaling.settings import Scaling
 from cantle.core.state import State
@@ -52,6 +54,7 @@ from cantle.runtime.simulated import Fate, SimulatedWorld
 
 DELAYS_S = (30.0, 120.0, 600.0)
 OFF = 0.3
+CORES, MOST = 8, 16
 QUICK = ["blast-chameleon-large-001", "epigenomics-chameleon-ilmn-6seq-50k-001", "viralrecon-dirt02-001"]
 
 
@@ -125,10 +128,10 @@ class Books:
         self.held += time - joined
 
 
-def recorded(name: str, off: float) -> Workload:
-    """A recorded execution on nodes of eight cores, at most sixteen of them."""
+def recorded(name: str, off: float, cores: int = CORES, most: int = MOST) -> Workload:
+    """A recorded execution on nodes of so many cores, at most so many of them."""
     study = WfFormatReader().read(WORKLOADS / "wfinstances" / f"{name}.json.gz", ReadOptions())
-    kind = Kind("cpu", 8, most=16)
+    kind = Kind("cpu", cores, most=most)
     return Workload(name, study.steps, study.tasks, perturbed(study.tasks, off), kind)
 
 
@@ -179,10 +182,10 @@ def geomean(values: list[float]) -> float:
     return math.exp(sum(map(math.log, values)) / len(values))
 
 
-def workloads(names: list[str], off: float) -> list[Workload]:
-    """All of them."""
+def workloads(names: list[str], off: float, cores: int = CORES, most: int = MOST) -> list[Workload]:
+    """All of them, the recorded ones on nodes of so many cores, at most so many."""
     return [
-        *(recorded(name, off) for name in names),
+        *(recorded(name, off, cores, most) for name in names),
         mixed(off),
     ]
 
@@ -246,8 +249,15 @@ def main() -> None:
     asked = arguments(__doc__, options)
     if not WORKLOADS.is_dir():
         sys.exit(f"there are no workloads in {WORKLOADS}; set CANTLE_WORKLOADS to the folder that holds wfinstances/")
+    try:
+        cores, most = map(int, asked.pool.split(","))
+    except ValueError:
+        sys.exit(
+            f"--pool {asked.pool}: it is CORES,MOST, the cores of a node and how many there may be, as {CORES},{MOST}"
+        )
+    ours = ours_at(asked.worth)
     cases = []
-    for work in workloads(names_of(asked.quick), 0.0 if asked.exact else OFF):
+    for work in workloads(names_of(asked.quick), 0.0 if asked.exact else OFF, cores, most):
         for delay in DELAYS_S:
             peers = {name: played(work, delay, peer) for name, peer in PEERS.items()}
             cases.append(Case(work, delay, played(work, delay, ours), peers))
@@ -259,14 +269,18 @@ def main() -> None:
     conclude(**figures_of(cases))
 
 
-def ours(_kind: Kind) -> Scaler:
+def ours_at(worth: float) -> Callable[[Kind], Scaler]:
     """The default policy, within the bounds that hold for everybody, as the settings have them by default."""
-    return scaler_of(Scaling(("payoff",)))
+    return lambda _kind: scaler_of(Scaling((f"payoff:{worth:g}",)))
 
 
 def options(parser: ArgumentParser) -> None:
     """What only this bench can be asked."""
     parser.add_argument("--exact", action="store_true", help="the estimates are right")
+    parser.add_argument(
+        "--pool", default=f"{CORES},{MOST}", metavar="CORES,MOST", help="nodes for the recorded executions"
+    )
+    parser.add_argument("--worth", type=float, default=WORTH, help="what time is worth to ours, as in payoff:W")
     parser.add_argument("--plots", default="", help="draw pictures into this folder")
 
 
