@@ -137,7 +137,7 @@ def tell(
     nodes = [Node(f"n{i}", CORES) for i in range(NODES)]
     world = World(state, [(0.0, nodes)], lambda task, _: Fate(graph[task][0]))
     last_idle: dict[int, float] = {}
-    decider = Decider(lines=False)
+    decider = Decider(lines=False, orders=False)
     if not lowest:
         decider.packer = lambda plan: _last_idle_first(plan, last_idle)
     policies = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from builders import CheckedState, Job, Story, job, node, study_records
 from cantle.core.decide import Decider
 from cantle.core.nearness import LEAST_S, MOST_S, PATIENCE
-from cantle.model.records import Launch, TimePassed
+from cantle.model.records import Launch, OrderTasks, TimePassed
 from cantle.model.resources import Node
 from cantle.runtime.loop import NoLog, run
 from cantle.runtime.simulated import Fate, SimulatedWorld
@@ -78,6 +78,23 @@ def test_another_task_of_the_queue_that_is_at_home_where_there_is_room_goes_firs
     story.end("p")
     assert story.launches() == ["z"]
     assert machine_of(story, "z") == "other"
+
+
+def test_what_an_order_lets_go_much_later_is_passed_over_however_high_its_rank() -> None:
+    jobs = [
+        job("q"),
+        job("p"),
+        job("x", "q", estimate_s=30),
+        job("y", "q", estimate_s=2),
+        job("z", "p", estimate_s=18),
+    ]
+    story = Story(*jobs, on=TWO)
+    story.launches()
+    story.happens(OrderTasks(story.state.now, [2, 3, 4], "as the test likes it"))
+    story.end("q")
+    assert story.launches() == ["x"]
+    story.end("p")
+    assert story.launches() == [], "y waits for its machine, and z is not nearly as urgent now"
 
 
 def test_a_machine_that_is_gone_is_not_waited_for() -> None:

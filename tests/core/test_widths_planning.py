@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cantle.core.chance import Chance
 from cantle.core.widths.choosing import plan_widths
 from cantle.core.widths.dispatch import BLIND, PLANNED, Dispatch, Manner
 from cantle.core.widths.graph import Graph
-from cantle.core.widths.moves import Chance, moved
+from cantle.core.widths.moves import moved
 from cantle.core.widths.robust import TIGHT, course
 from cantle.core.widths.schedules import Schedule, as_it_goes, in_order
 from cantle.core.widths.sweep import sweep

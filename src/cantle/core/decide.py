@@ -21,18 +21,23 @@ if TYPE_CHECKING:
     from cantle.core.scaling.seam import Scaler
     from cantle.core.scaling.settings import Scaling
 
+MOST_ORDERED = 5000
+"""Where there are more tasks they go by rank: to look for a better order would hold up the run."""
+
 
 class Decider:
     """Asks the policies: what to refuse, what to end, and, unless the run is being stopped, what to start.
 
     It remembers which version of the state it has seen, and what policies want to know again. It may be thrown away and
     made anew at any time.
-    `lines`: short tasks may stand in line behind each other, which the engine has to understand.
+    `lines`: short tasks may stand in line behind each other, which the engine has to understand. `orders`: tasks may be let go
+    in another order than by rank; with a packer that is not ours they are not.
     A packer that is not ours is watched: `decide` raises PluginError, which calls it by `name`, when it breaks a rule.
     """
 
-    def __init__(self, packer: Policy = best_fit, name: str = "", lines: bool = True) -> None:
+    def __init__(self, packer: Policy = best_fit, name: str = "", lines: bool = True, orders: bool = True) -> None:
         self.lines = lines
+        self.orders = orders and is_ours(packer)
         if not is_ours(packer):
             from cantle.core.guard import guarded
 
@@ -78,6 +83,10 @@ class Decider:
                 from cantle.core.unmakeable import refuse_what_is_left_behind
 
                 yield from refuse_what_is_left_behind(state)
+            if self.orders and _may_be_ordered(state):
+                from cantle.core.ordering import reorder
+
+                yield from reorder(Plan(state, memory=self._memory))
         plan = Plan(state, memory=self._memory)
         if state.stopping:  # those who wanted to be woken are not asked any more
             self._memory.pop("scaling wakes at", None)
@@ -163,6 +172,15 @@ class Decider:
 
             self._granting = Granting()
         yield from self._granting.decide(state, self._memory)
+
+
+def _may_be_ordered(state: State) -> bool:
+    """Tasks and most nodes are there, some tasks wait for others, and somebody has estimated how long they take."""
+    if not state.totals[Phase.WAITING] or state.stopping or len(state.tasks) > MOST_ORDERED:
+        return False
+    if 4 * state.awaited > state.room.alive.bit_count():
+        return False
+    return any(task.estimate_s > 0 for task in state.tasks)
 
 
 def _is_stuck(state: State) -> bool:

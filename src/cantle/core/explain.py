@@ -91,6 +91,8 @@ def _not_started(state: State, task: int, now: float) -> list[str]:
     place = order.index(task)
     if place:
         lines.append(f"{count(place, 'task')} with the same needs {'goes' if place == 1 else 'go'} before it.")
+    if place and task in state.ordered:
+        lines.append(f"They go in an order that was reckoned: {state.why_ordered}.")
     return lines or ["It will be started in the next moment."]
 
 

@@ -114,6 +114,8 @@ def enqueue(state: State, task: int) -> None:
     rank = state.ranks[task]
     if queue.breadth:
         rank += queue.breadth * row.estimate_s
+    if state.ordered:
+        rank = state.ordered.get(task, rank)
     queue.push(task, rank)
 
 

@@ -67,8 +67,10 @@ class Nearness:
         room = plan.room_for(head)
         overdue = -1
         choosy = state.choosy
+        ordered, ranks = state.ordered, state.ranks
+        least = AS_URGENT * ordered.get(head, ranks[head])
         for task in queue.first(DEPTH):
-            if state.ranks[task] < AS_URGENT * state.ranks[head]:
+            if ordered.get(task, ranks[task]) < least:
                 break
             home = self._home(plan, task)
             if choosy and task != head:

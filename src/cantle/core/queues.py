@@ -7,6 +7,7 @@ stays in its queue until it comes to the head; `queued` tells which tasks stand 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from math import inf
 from typing import TypeAlias
@@ -132,6 +133,11 @@ class ReadyQueue:
         self.heap = [entry for entry in self.heap if entry[1] != task]
         heapify(self.heap)
         self.queued[task] = 0
+
+    def order_anew(self, urgency_of: Callable[[int], float]) -> None:
+        """What urgency its tasks have has changed. Costs by the length of the queue."""
+        self.heap = [(-urgency_of(task), task) for _, task in self.heap]
+        heapify(self.heap)
 
     def took(self, seconds: float, told_s: float = 0.0) -> None:
         """A task of this shape is done, after so long; `told_s` was its estimate, 0 if it had none."""

@@ -6,6 +6,7 @@ Few runs have such records, so these rules are loaded with the first of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from math import inf, nextafter
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
@@ -53,7 +54,15 @@ def _study_over(state: State, record: r.StudyOver) -> None:
         state.tasks[number] = row
         state.children[number] = None
         state.ranks[number] = 0.0
-        for known in (state.ended, state.cause_of, state.faults, state.restarts, state.losses, state.shunned):
+        for known in (
+            state.ended,
+            state.cause_of,
+            state.faults,
+            state.restarts,
+            state.losses,
+            state.shunned,
+            state.ordered,
+        ):
             known.pop(number, None)
         state.restart_next.discard(number)
         if state.keeping is not None:
@@ -102,6 +111,18 @@ def _revived(state: State, record: r.Revived) -> None:
     state.version += 1
 
 
+def _order_tasks(state: State, record: r.OrderTasks) -> None:
+    """The first gets the highest of their ranks, and so on; where some are equal, slightly less for each further one."""
+    state.ordered = {}
+    state.why_ordered = record.why
+    last = inf
+    for task, urgency in zip(record.tasks, sorted(map(state.urgency_of, record.tasks), reverse=True), strict=True):
+        last = state.ordered[task] = min(urgency, nextafter(last, -inf))
+    for queue in state.queues:
+        queue.order_anew(state.urgency_of)
+    state.version += 1
+
+
 def _describe_anew(state: State, number: int, row: Task) -> None:
     before = state.tasks[number]
     for parent in (*before.parents, *before.after):
@@ -147,5 +168,6 @@ RULES: dict[type, Callable[[State, Any], None]] = {
     r.StudyChanged: _study_changed,
     r.Revived: _revived,
     r.LimitsChanged: _limits_changed,
+    r.OrderTasks: _order_tasks,
     r.CancelAsked: _cancel_asked,
 }

@@ -95,6 +95,9 @@ class State:
         self.blockers: list[int] = []
         self.children: list[list[int] | None] = []
         self.ranks: list[float] = []
+        self.ordered: dict[int, float] = {}
+        """Of tasks that go in another order than that of their ranks: what they are compared by instead."""
+        self.why_ordered = ""
         self.attempts: list[int] = []
         self.queued = bytearray()
         self.pids = array("q")
@@ -162,6 +165,14 @@ class State:
     def queue_of(self, task: int) -> ReadyQueue:
         """Where the task queues when it is ready."""
         return self.queues[self.shape_of_step[self.tasks[task].step]]
+
+    def urgency_of(self, task: int) -> float:
+        """By what ready tasks of one study are compared, seconds: the one with the most goes first."""
+        return self.ordered[task] if task in self.ordered else self.unordered_urgency_of(task)
+
+    def unordered_urgency_of(self, task: int) -> float:
+        """The same where no order was set: the rank, and for a task on several cores a part of its area."""
+        return self.ranks[task] + self.queue_of(task).breadth * self.tasks[task].estimate_s
 
     def is_sliced(self, shape: Shape) -> bool:
         """Whether tasks of this shape run in elements of slices alone."""

@@ -449,6 +449,16 @@ class Refuse(Record, frozen=True, tag=True):
     why: str
 
 
+class OrderTasks(Record, frozen=True, tag=True):
+    """Let these tasks go in this order, as far as they are ready and nobody said that some are more urgent.
+
+    They exchange their ranks for it. What is not among them goes by rank; with none at all, everything does.
+    """
+
+    tasks: list[int]
+    why: str
+
+
 class DrainNode(Record, frozen=True, tag=True):
     """Nothing more begins on this node.
 
@@ -637,6 +647,7 @@ Decision: TypeAlias = (
     Launch
     | Stop
     | Refuse
+    | OrderTasks
     | DrainNode
     | ResumeNode
     | RequestNodes

@@ -7,22 +7,9 @@ waited. Everything by chance comes from a sequence of its own, so the same graph
 
 from __future__ import annotations
 
+from cantle.core.chance import Chance
 from cantle.core.widths.graph import Graph
 from cantle.core.widths.schedules import Schedule, in_order
-
-
-class Chance:
-    """A repeatable sequence of numbers that look random (a linear congruence modulo 2**64, its upper bits)."""
-
-    __slots__ = ("_state",)
-
-    def __init__(self, seed: int = 1) -> None:
-        self._state = seed
-
-    def below(self, n: int) -> int:
-        """Any of 0 .. n - 1."""
-        self._state = (self._state * 6364136223846793005 + 1442695040888963407) & 0xFFFFFFFFFFFFFFFF
-        return (self._state >> 33) * n >> 31
 
 
 def moved(graph: Graph, slots: int, schedule: Schedule, tries: int, enough_s: float) -> Schedule:

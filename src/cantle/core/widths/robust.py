@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from math import exp
 
+from cantle.core.chance import Chance
 from cantle.core.widths.choosing import plan_widths
 from cantle.core.widths.dispatch import Manner
 from cantle.core.widths.graph import Graph
-from cantle.core.widths.moves import Chance
 from cantle.core.widths.schedules import as_it_goes
 from cantle.core.widths.sweep import Allotment, sweep
 
@@ -61,7 +61,7 @@ def course(graph: Graph, slots: int, *, seed: int = 1) -> Course:
         scored = sorted(scored, key=lambda entry: entry[:2])[:most]
         for _ in range(trials):
             scored = [(product * _tried(graph, slots, c, factors), number, c) for product, number, c in scored]
-            factors = [exp(SPREAD * _normal(chance)) for _ in graph.tables]
+            factors = [exp(SPREAD * chance.normal()) for _ in graph.tables]
     return min(scored, key=lambda entry: entry[:2])[2]
 
 
@@ -77,8 +77,3 @@ def _spread_out(allotments: list[Allotment]) -> list[list[int]]:
     crossing = next((i for i, a in enumerate(allotments) if a.path_s <= a.area_s), len(allotments) - 1)
     last = len(allotments) - 1
     return [allotments[i].levels for i in sorted({0, crossing // 2, crossing, (crossing + last + 1) // 2})]
-
-
-def _normal(chance: Chance) -> float:
-    """Nearly normal, with deviation 1: the sum of twelve even ones."""
-    return sum(chance.below(1 << 20) for _ in range(12)) / (1 << 20) - 6.0

@@ -23,6 +23,7 @@ from cantle.model.records import (
     NodeLost,
     NodesAwaited,
     NodesJoined,
+    OrderTasks,
     Refuse,
     ResultsForgotten,
     ResultsMoved,
@@ -95,7 +96,10 @@ class Views:
         elif isinstance(record, LimitsChanged):
             if record.study in self._open:
                 yield record.study, replace(record, study=0)
-        elif isinstance(record, Revived | MoveResults | ResultsMoved | ResultsForgotten):
+        elif isinstance(record, OrderTasks) and not record.tasks:
+            for study in sorted(self._open):
+                yield study, record
+        elif isinstance(record, Revived | OrderTasks | MoveResults | ResultsMoved | ResultsForgotten):
             yield from self._with_tasks(record)
         elif isinstance(record, RunStarted):
             self._run = record
@@ -157,7 +161,7 @@ class Views:
             yield study, replace(record, tasks=tasks)
 
     def _with_tasks(
-        self, record: Revived | MoveResults | ResultsMoved | ResultsForgotten
+        self, record: Revived | OrderTasks | MoveResults | ResultsMoved | ResultsForgotten
     ) -> Iterator[tuple[int, AnyRecord]]:
         for study, tasks in self._by_study(record.tasks).items():
             yield study, replace(record, tasks=tasks)
