@@ -75,7 +75,7 @@ def _slots(state: State, study: StudyState) -> int:
     }
     if len({(shape.needs.cores, shape.priority) for shape in shapes}) != 1:
         return 0
-    if any(shape.partition or shape.widths or not _is_plain(shape.needs) for shape in shapes):
+    if any(shape.partition or not _is_plain(shape.needs) for shape in shapes):
         return 0
     cores = shapes.pop().needs.cores
     nodes = state.room.nodes
