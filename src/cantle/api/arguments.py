@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from cantle.errors import MachineError
 from cantle.store.failures import in_words
@@ -74,3 +74,17 @@ class Aside:
         from shutil import rmtree
 
         rmtree(self._folder, ignore_errors=True)
+
+
+def unpicklable(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Which of the arguments cannot be pickled by itself, with what it is; "" when each of them can."""
+    from cantle.api.futures import Future
+    from cantle.runner.calling.values import pack_call
+
+    named = [*((f"Argument {n}", value) for n, value in enumerate(args, 1)), *kwargs.items()]
+    for name, value in named:
+        try:
+            pack_call((value,), {}, lambda each: 0 if isinstance(each, Future) else None)
+        except Exception:  # noqa: BLE001 - whatever pickling raises
+            return f"{name if name.startswith('Argument ') else f'The argument {name}'}, a {type(value).__qualname__},"
+    return ""

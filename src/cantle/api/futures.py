@@ -321,34 +321,42 @@ class Futures(list[Future[T]]):
 
 
 @overload
-def gather(futures: Iterable[Future[T]], *, return_exceptions: Literal[False] = False) -> list[T]: ...
+def gather(
+    futures: Iterable[Future[T]], *, return_exceptions: Literal[False] = False, timeout: float | None = None
+) -> list[T]: ...
 @overload
-def gather(futures: Iterable[Future[T]], *, return_exceptions: bool) -> list[T | BaseException]: ...
-def gather(futures: Iterable[Future[T]], *, return_exceptions: bool = False) -> list[Any]:
+def gather(
+    futures: Iterable[Future[T]], *, return_exceptions: bool, timeout: float | None = None
+) -> list[T | BaseException]: ...
+def gather(futures: Iterable[Future[T]], *, return_exceptions: bool = False, timeout: float | None = None) -> list[Any]:
     """The results of all, in their order.
 
     Raises the first error as soon as there is one (the others go on); with `return_exceptions` errors stand among the results.
+    TimeoutError when some are not over, or not here, after `timeout` seconds.
     """
     wanted = _futures_in("gather", futures)
+    deadline = None if timeout is None else monotonic() + timeout
     _flush(wanted)
+    stop = concurrent.futures.ALL_COMPLETED if return_exceptions else concurrent.futures.FIRST_EXCEPTION
+    done, left = concurrent.futures.wait(set(wanted), timeout, stop)
     if not return_exceptions:
-        done, _ = concurrent.futures.wait(set(wanted), return_when=concurrent.futures.FIRST_EXCEPTION)
         failed = [
             future for future in wanted if future in done and (future.cancelled() or future.exception() is not None)
         ]
         if failed:
             return [failed[0].result()]
-    else:
-        concurrent.futures.wait(set(wanted))
+    if left:
+        raise TimeoutError(f"{len(left):,} of {len({*wanted}):,} calls are not over after {timeout:g} s")
     for future in wanted:
         if isinstance(future, Future):  # others of `concurrent.futures` may be among them
             future.ask()
     results: list[Any] = []
     for future in wanted:
         try:
-            results.append(future.result())
+            results.append(future.result(None if deadline is None else max(0.0, deadline - monotonic())))
         except (Exception, concurrent.futures.CancelledError) as error:
-            if not return_exceptions:
+            late = isinstance(error, TimeoutError) and isinstance(future, Future) and not future._settled
+            if late or not return_exceptions:
                 raise
             results.append(error)
     return results

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypedDict, cast
 
-from cantle.errors import RequestError
+from cantle.errors import RequestError, shown
 from cantle.model.resources import Needs
 from cantle.model.study import Step
 from cantle.readers.quantities import duration_s, memory_mib
@@ -36,6 +36,8 @@ class Options(TypedDict, total=False):
     name: str
 
 
+MOST = 10**9
+"""No number of anything is larger."""
 _KNOWN = frozenset(Options.__annotations__)
 
 
@@ -50,10 +52,12 @@ def step_of(name: str, options: Options) -> Step:
     if not isinstance(counted, Mapping):
         raise RequestError(f'{name}: resources={counted!r} does not say how many of what, as in {{"licence": 1}}')
     for key in ("kind", "partition", "name"):
-        if not isinstance(text := options.get(key, ""), str):
-            raise RequestError(f"{name}: {key}={text!r} is no text")
-    if not _is_number(priority := options.get("priority", 0.0)):
-        raise RequestError(f"{name}: priority={priority!r} is no number")
+        require_text(f"{name}: {key}=", options.get(key, ""))
+    for key in counted:
+        require_text(f"{name}: the name of a resource, ", key)
+    priority = options.get("priority", 0.0)
+    if not _is_number(priority) or not abs(priority) <= MOST:
+        raise RequestError(f"{name}: priority={_short(priority)} is no number from -{MOST:,} to {MOST:,}")
     widths, named = tuple(sorted(set(given))), dict(counted)
     for key, least, value in (
         ("cores", 0, options.get("cores", 1)),
@@ -63,8 +67,7 @@ def step_of(name: str, options: Options) -> Step:
         *(("widths", 1, width) for width in widths),
         *((f"resources[{key!r}]", 0, value) for key, value in named.items()),
     ):
-        if type(value) is not int or value < least:
-            raise RequestError(f"{name}: {key}={value!r} is no whole number from {least} on")
+        require_count(f"{name}: {key}=", value, least)
     if widths and "nodes" in options and options["nodes"] not in widths:
         raise RequestError(f"{name}: nodes={options['nodes']} is none of widths={widths}; leave one of them out")
     needs = Needs(
@@ -95,6 +98,26 @@ def _said(options: Options) -> Options:
     return cast("Options", {key: value for key, value in options.items() if value is not None})
 
 
+def require_count(what: str, value: object, least: int) -> None:
+    """Raises RequestError where it is no whole number from `least` on, or larger than anything that can be had."""
+    if type(value) is not int or value < least:
+        raise RequestError(f"{what}{_short(value)} is no whole number from {least} on")
+    if value > MOST:
+        raise RequestError(f"{what}{_short(value)} is more than the {MOST:,} that there can be of anything")
+
+
+def require_text(what: str, value: object) -> None:
+    """Raises RequestError where it is no text, or has something in it that cannot be printed."""
+    if not isinstance(value, str):
+        raise RequestError(f"{what}{_short(value)} is no text")
+    if not value.isprintable():
+        raise RequestError(f"{what}{_short(value)} has characters in it that cannot be printed")
+
+
+def _short(value: object) -> str:
+    return shown(value, 60)
+
+
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
@@ -115,5 +138,7 @@ def _quantity(name: str, key: str, value: float | str, read: Callable[[str], flo
         except ValueError as problem:
             raise RequestError(f"{name}: {key}={value!r}: {problem}") from None
     if not _is_number(value) or not 0 <= value < float("inf"):
-        raise RequestError(f"{name}: {key}={value!r} is no number of {unit}")
+        raise RequestError(f"{name}: {key}={_short(value)} is no number of {unit}")
+    if value > MOST:
+        raise RequestError(f"{name}: {key}={_short(value)} is more than {MOST:,} {unit}")
     return value

@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Thread
 from time import localtime, monotonic, sleep, strftime
 
-from cantle.errors import MachineError, RequestError
+from cantle.errors import MachineError, RequestError, writable
 from cantle.runtime.pilot import private
 from cantle.runtime.pilot.address import directory_of
 from cantle.runtime.pilot.messages import Sit
@@ -55,10 +55,23 @@ def begin(pilot: str, directory: Path | None, name: str, words: list[str]) -> Op
     if pilot and words:
         raise RequestError(f"the pilot {pilot} has its nodes already: leave out what asks for others ({words[0]} ...)")
     name = name or _program()
+    if not name.strip() or not name.isprintable():
+        raise RequestError(f"name={name!r} cannot be the name of a study: take letters, digits, - and _")
     study = _study_directory(directory, name)
-    if pilot:
-        _, connection = stay(directory_of(pilot), pilot, _sit(name, study))
-        return Opened(pilot, study, connection, None)
+    try:
+        if pilot:
+            _, connection = stay(directory_of(pilot), pilot, _sit(name, study))
+            return Opened(pilot, study, connection, None)
+        own, called, connection = _begun_for(name, study, words)
+    except BaseException:
+        if directory is None:
+            _remove_if_empty(study)
+        raise
+    Thread(target=private.sweep, args=(_unheard,), name="cantle-sweep", daemon=True).start()
+    return Opened(called, study, connection, own)
+
+
+def _begun_for(name: str, study: Path, words: list[str]) -> tuple[Path, str, socket.socket]:
     own = private.new(name)
     called = f"of {name}"
     try:
@@ -67,8 +80,14 @@ def begin(pilot: str, directory: Path | None, name: str, words: list[str]) -> Op
     except BaseException:
         _give_up(own)
         raise
-    Thread(target=private.sweep, args=(_unheard,), name="cantle-sweep", daemon=True).start()
-    return Opened(called, study, connection, own)
+    return own, called, connection
+
+
+def _remove_if_empty(study: Path) -> None:
+    try:
+        study.rmdir()
+    except OSError:
+        pass
 
 
 def _unheard(_: str) -> None:
@@ -91,6 +110,8 @@ def _start(own: Path, words: list[str]) -> None:
     if said and not done.returncode:
         print(said, file=sys.stderr, flush=True)
     if done.returncode:
+        if said.startswith("usage:"):  # of words that the program does not know
+            said = said[said.find("cantle up: ") :].removeprefix("cantle up: ").partition("\nTry ")[0]
         said = said.removeprefix("cantle: ")
         raise (RequestError if done.returncode != 1 else MachineError)(f"no pilot could be begun: {said}")
 
@@ -107,7 +128,7 @@ def _sit(name: str, study: Path) -> Sit:
     environ = {key: value for key, value in os.environ.items() if not key.startswith("CANTLE_")}
     environ["CANTLE_PYTHONPATH"] = os.pathsep.join(str(Path(path or ".").absolute()) for path in sys.path)
     env = {os.fsencode(key): os.fsencode(value) for key, value in environ.items()}
-    return Sit(name, str(study), env, tuple(sys.argv))
+    return Sit(name, str(study), env, tuple(writable(word) for word in sys.argv))
 
 
 def _program() -> str:
@@ -118,6 +139,9 @@ def _program() -> str:
 
 def _study_directory(wanted: Path | None, name: str) -> Path:
     """A directory that is not there yet, or empty. Raises RequestError, MachineError."""
+    place = str(Path.cwd() if wanted is None else wanted.absolute())
+    if writable(place) != place:
+        raise RequestError(f"the path {writable(place)} is no valid UTF-8: choose another place with directory=")
     if wanted is not None:
         wanted = wanted.absolute()
         if wanted.exists() and (not wanted.is_dir() or any(wanted.iterdir())):

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cantle.api.futures import Future, wait
+from cantle.api.needs import require_count, require_text
 from cantle.api.tasks import Task
 from cantle.errors import MachineError, RequestError
 from cantle.model.study import PartitionWish
@@ -87,10 +88,7 @@ class Partition:
 
         Raises RequestError when there can never be so many, or it is over; PilotGoneError.
         """
-        if type(width) is not int or width < 1:
-            raise RequestError(
-                f"the partition {self.name} cannot be {width!r} nodes wide: take a whole number from 1 on"
-            )
+        require_count(f"partition {self.name}: width=", width, 1)
         self.require_open()
         self._seat.ask(ResizePartition(self.name, width))
         self.width = width
@@ -167,18 +165,25 @@ def wish_of(
     near: Sequence[str],
 ) -> PartitionWish:
     """What is asked for. Raises RequestError with what is wrong."""
+    require_text("partition: name=", name)
+    for key, text in (("engine", engine), ("kind", kind)):
+        require_text(f"partition {name}: {key}=", text)
+    if isinstance(near, str) or not isinstance(near, Sequence):
+        raise RequestError(f"partition {name}: near={near!r} is no list of names")
+    for each in near:
+        require_text(f"partition {name}: in near, ", each)
     for key, least, value in (("width", 1, width), ("cores", 0, cores), ("gpus", 0, gpus)):
-        if type(value) is not int or value < least:
-            raise RequestError(f"partition {name}: {key}={value!r} is no whole number from {least} on")
+        require_count(f"partition {name}: {key}=", value, least)
     if layout not in ("any", "contiguous", "spread"):
         raise RequestError(f"partition {name}: layout={layout!r} is none of any, contiguous, spread")
     if isinstance(memory, str):
         from cantle.readers.quantities import memory_mib
 
         try:
-            memory = memory_mib(memory)
+            memory = int(memory_mib(memory))
         except ValueError as problem:
             raise RequestError(f"partition {name}: memory={memory!r}: {problem}") from None
+    require_count(f"partition {name}: memory=", memory, 0)
     return PartitionWish(
         name,
         width,

@@ -11,13 +11,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from cantle.api.arguments import Aside
+from cantle.api.arguments import Aside, unpicklable
 from cantle.api.futures import Future, Futures
-from cantle.api.needs import Options
+from cantle.api.needs import Options, require_count, require_text
 from cantle.api.opening import Opened, begin
 from cantle.api.seat import Seat
 from cantle.api.tasks import Task, is_lasting
-from cantle.errors import RequestError
+from cantle.errors import RequestError, shown
 from cantle.runner.calling.values import pack_call, pack_function
 from cantle.runtime.pilot.sitting_messages import NewTask, NodeNow, PartitionNews, WishNodes
 
@@ -32,6 +32,12 @@ MOST_FUNCTION = 64 << 20
 _LAST_WORDS_S = 10.0
 """So long a pilot that is told to end all may take for it."""
 
+_WORDS = {
+    "scaling": 'no text and no list of texts, as in ["payoff", "idle=60s"]; a function of your own is named by where it is to '
+    'be imported from, as in "my_module:function"',
+    "hosts": 'no text and no list of texts, as in ["server1:4", "node[01-16]"]',
+    "options": 'no list of words, as in ["--listen", "--silence", "60"]',
+}
 _current: ContextVar[Pilot | None] = ContextVar("cantle-pilot", default=None)
 _open: list[Pilot] = []
 
@@ -102,7 +108,11 @@ class Pilot:
         seat = self._seat
         known = task.known
         if known is None or known[0] is not seat:
-            digest, body = pack_function(task.function)
+            try:
+                digest, body = pack_function(task.function)
+            except Exception as problem:
+                problem.add_note(f"The function {task.step.name} cannot be pickled, with the values that it refers to.")
+                raise
             if len(body) > MOST_FUNCTION:
                 raise RequestError(
                     f"{task.step.name} is {len(body) / 1e6:,.0f} MB large, with the values that it refers to; at most "
@@ -124,7 +134,12 @@ class Pilot:
             needs.append(value)
             return self._number_in(value)
 
-        arguments, takes = pack_call(args, kwargs, number_of)
+        try:
+            arguments, takes = pack_call(args, kwargs, number_of)
+        except Exception as problem:
+            if note := unpicklable(args, kwargs):
+                problem.add_note(f"{note} of {step} cannot be pickled.")
+            raise
         future: Future[R] = Future(seat, f"{step}-{next(numbers)}", step, tuple(needs))
         before = tuple(self._number_in(each) for each in after) if after else ()
         if len(arguments) <= Aside.LEAST:
@@ -188,12 +203,9 @@ class Pilot:
         Those that are too many go when they have had no work for the pilot's `idle`. Raises RequestError when there is no such
         kind, or there can never be so many; PilotGoneError.
         """
-        if count is not None and (type(count) is not int or count < 0):
-            raise RequestError(
-                f"there cannot be {count!r} nodes of kind {kind}: take a whole number from 0 on, or None"
-            )
-        if type(kind) is not str:
-            raise RequestError(f"{kind!r} is not the name of a kind of node")
+        require_text("scale: kind=", kind)
+        if count is not None:
+            require_count(f"scale: the number of nodes of kind {kind}, ", count, 0)
         self._seat.ask(WishNodes(kind, count))
 
     def nodes(self) -> list[NodeNow]:
@@ -287,6 +299,12 @@ class Pilot:
 
     # Inside
 
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"the pilot {self.name} cannot go to a call, as a call cannot hand in calls to the pilot that it runs on: let it "
+            "return what is to be done, and hand that in from the program"
+        )
+
     def _task_of(self, function: Callable[..., R]) -> Task[..., R]:
         if not is_lasting(function):
             return Task(function, {})
@@ -332,6 +350,15 @@ def open(
 
     Raises RequestError, MachineError.
     """
+    for key, text in (("nodes", nodes), ("pilot", pilot), ("name", name)):
+        if not isinstance(text, str):
+            more = f'; to deal this machine out write nodes="{text}x1"' if key == "nodes" and type(text) is int else ""
+            raise RequestError(f"{key}={text!r} is no text{more}")
+    if cores is not None:
+        require_count("cores=", cores, 0)
+    if directory is not None and not isinstance(directory, str | os.PathLike):
+        raise RequestError(f"directory={directory!r} is no path")
+    options, hosts = _texts("options", options), [hosts] if isinstance(hosts, str) and hosts else _texts("hosts", hosts)
     if slurm is not None and not isinstance(slurm, Mapping):
         raise RequestError(f'slurm={slurm!r}: say what a node has, as in slurm={{"cores": 64, "max": 20}}')
     words = [*options]
@@ -339,7 +366,7 @@ def open(
         words += ["--nodes", nodes]
     if cores is not None:
         words += ["--cores", str(cores)]
-    for host in [hosts] if isinstance(hosts, str) and hosts else hosts:
+    for host in hosts:
         words += ["-j", host]
     declared: dict[str, Any] = {} if slurm is None else {"slurm": {"provider": "slurm", **slurm}}
     if isinstance(kinds, str):
@@ -350,17 +377,19 @@ def open(
         import json
 
         declared |= dict(kinds or {})
-        words += ["--kinds", json.dumps(declared)]
+        try:
+            words += ["--kinds", json.dumps(declared)]
+        except (TypeError, ValueError) as problem:
+            raise RequestError(f"kinds={shown(declared)} cannot be written down: {problem}") from None
     for policy in [scaling] if isinstance(scaling, str) and scaling else _texts("scaling", scaling):
         words += ["--scaling", policy]
     return Pilot(begin(pilot, Path(directory) if directory is not None else None, name, words))
 
 
 def _texts(key: str, given: Any) -> Sequence[str]:
-    """What is said of policies. A function itself cannot go to the pilot, which is a process of its own."""
+    """Several texts. A function itself cannot go to the pilot, which is a process of its own."""
+    if isinstance(given, str) and given:
+        raise RequestError(f"{key}={given!r} is one text: give a list of words, as in {given.split()!r}")
     if callable(given) or not isinstance(given, Sequence) or not all(isinstance(each, str) for each in given):
-        raise RequestError(
-            f'{key}={given!r} is no text and no list of texts, as in ["payoff", "idle=60s"]; a function of your own is named '
-            'by where it is to be imported from, as in "my_module:function"'
-        )
+        raise RequestError(f"{key}={given!r} is {_WORDS.get(key, 'no list of texts')}")
     return given

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, over
 
 from cantle.api.futures import Future, Futures
 from cantle.api.needs import Options, estimate_of, step_of
+from cantle.errors import one_line
 
 if TYPE_CHECKING:
     pass
@@ -102,7 +103,7 @@ def name_of(function: Callable[..., Any]) -> str:
     if isinstance(function, functools.partial):
         return name_of(function.func)
     name: str = getattr(function, "__name__", "") or type(function).__name__
-    return "lambda" if name == "<lambda>" else name
+    return "lambda" if name == "<lambda>" else name if name.isprintable() else one_line(name) or "function"
 
 
 def is_lasting(function: object) -> bool:

@@ -12,9 +12,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from cantle.errors import MachineError
+from cantle.errors import MachineError, RequestError
 
 _READY = b"ready\n"
+_ASKED_WRONGLY = b"\x15"
+"""Before words about what the user has asked, and not about the machine."""
 LAST_LINES = 5
 """So many of its last lines are told of a daemon that ended at once."""
 
@@ -38,9 +40,9 @@ class Herald:
             except OSError:  # nobody waits any more
                 pass
 
-    def failed(self, why: str) -> None:
-        """Nothing came of it. Without effect after `ready`."""
-        self._say(why.encode(errors="replace"))
+    def failed(self, why: str, asked_wrongly: bool = False) -> None:
+        """Nothing came of it, by the fault of what was asked, or of the machine. Without effect after `ready`."""
+        self._say((_ASKED_WRONGLY if asked_wrongly else b"") + why.encode(errors="replace"))
 
     def _say(self, what: bytes) -> None:
         fd, self._fd = self._fd, -1
@@ -55,7 +57,7 @@ class Herald:
 def go_on_without_terminal(log: Path, life: Callable[[Herald], int]) -> None:
     """Let a daemon live `life`, with its output in `log`, and return when it is ready.
 
-    Raises MachineError with its own words when it ended before. Never returns in the daemon itself.
+    Raises RequestError or MachineError with its own words when it ended before. Never returns in the daemon itself.
     """
     reading, writing = os.pipe()
     before = log.stat().st_size if log.exists() else 0
@@ -76,6 +78,8 @@ def go_on_without_terminal(log: Path, life: Callable[[Herald], int]) -> None:
     if said == _READY or said.endswith(b"\n" + _READY):
         sys.stderr.write(said.removesuffix(_READY).decode(errors="replace"))
         sys.stderr.flush()
+    elif _ASKED_WRONGLY in said:
+        raise RequestError(said.replace(_ASKED_WRONGLY, b"").decode(errors="replace"))
     else:
         raise MachineError(said.decode(errors="replace") or _last_words(log, before))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cantle.cli.command import Command
+from cantle.cli.command import USAGE_ERROR, Command
 from cantle.cli.daemon import Herald, go_on_without_terminal
 from cantle.cli.elastic import heed_scaling, take_back_leftovers
 from cantle.cli.ending import heed
@@ -63,7 +63,13 @@ def _up(asked: Namespace) -> int:
     if asked.foreground:
         return _hold(layout, asked, Herald())
     log = layout.directory / "pilot.log"
-    go_on_without_terminal(log, lambda herald: _hold(layout, asked, herald))
+    try:
+        go_on_without_terminal(log, lambda herald: _hold(layout, asked, herald))
+    except RequestError as problem:
+        if not asked.for_one_program:
+            raise
+        say(f"cantle: {problem}")
+        return USAGE_ERROR  # by which the program knows whose fault it is
     if asked.as_json:
         import msgspec
 
@@ -93,7 +99,7 @@ def _word(name: str) -> str:
 
 def _hold(layout: Layout, asked: Namespace, herald: Herald) -> int:
     """Be the pilot's conductor until it ends."""
-    from cantle.errors import CantleError, LockedError
+    from cantle.errors import CantleError, LockedError, UserError
 
     try:
         if layout.exists():
@@ -127,7 +133,7 @@ def _hold(layout: Layout, asked: Namespace, herald: Herald) -> int:
         finally:
             pilot.close()
     except CantleError as problem:
-        herald.failed(str(problem))
+        herald.failed(str(problem), isinstance(problem, UserError))
         _note(str(problem))
         return problem.exit_code
     why = pilot.state.stopping

@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from msgspec import Struct
+from msgspec.structs import replace
+
+from cantle.errors import writable
 from cantle.model.records import Outcome
 
 from .channel import RunnersEnd
@@ -19,6 +23,7 @@ from .messages import Ack, Ended, Key, Leaving, Started
 if TYPE_CHECKING:
     from .messages import Held, Said, Serving, Swept
 
+M = TypeVar("M", bound=Struct)
 _HOLD_S = 0.035
 """That an attempt has started is told when it has run for so long. Who is over by then tells both with the end."""
 _HOLD_END_S = 0.020
@@ -66,12 +71,12 @@ class Reports:
 
     def say(self, *messages: Started | Said | Serving | Held | Swept) -> None:
         """Tell this at once."""
-        self._up += map(encode, messages)
+        self._up += [_sound(message)[1] for message in messages]
         self._urgent = True
 
     def mention(self, message: Said) -> None:
         """Tell this with what comes next."""
-        self._up.append(encode(message))
+        self._up.append(_sound(message)[1])
 
     def over(self, ended: Ended, urgent: bool = True) -> None:
         """Tell an end, at once if it is urgent."""
@@ -80,8 +85,9 @@ class Reports:
         else:
             soon = time.monotonic() + _HOLD_END_S
             self._hold_until = min(self._hold_until, soon) if self._up else soon
+        ended, data = _sound(ended)
         self._unwritten.append(ended)
-        self._up.append(encode(ended))
+        self._up.append(data)
 
     def number(self) -> int:
         """The number of the next result."""
@@ -137,3 +143,13 @@ class Reports:
             self._up.clear()
         except OSError:
             pass
+
+
+def _sound(message: M) -> tuple[M, bytes]:
+    """The message and its bytes. What a task or a library says may hold half characters: these are told by their codes."""
+    try:
+        return message, encode(message)
+    except UnicodeEncodeError:
+        texts = {name: value for name in message.__struct_fields__ if isinstance(value := getattr(message, name), str)}
+        message = replace(message, **{name: writable(text) for name, text in texts.items()})
+        return message, encode(message)
