@@ -358,7 +358,7 @@ def test_who_wishes_for_fewer_nodes_has_fewer_as_soon_as_they_have_idled(
             until(count)
         pilot.scale("small")
         until(0)
-        with pytest.raises(cantle.CantleError, match="-1 nodes of kind small"):
+        with pytest.raises(cantle.CantleError, match="of kind small, -1 is no whole number from 0 on"):
             pilot.scale("small", -1)
 
 
