@@ -79,7 +79,7 @@ def keeps_the_interpreter(run):
 
 
 def babbles(run):
-    for fd in range(3, 30):
+    for fd in range(3, 1000):
         try:
             os.write(fd, b"all is well" * 10)
         except OSError:
@@ -87,7 +87,7 @@ def babbles(run):
 
 
 def closes(run):
-    os.closerange(3, 100)
+    os.closerange(3, 1000)
     time.sleep(60)
 
 
