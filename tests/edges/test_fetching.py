@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +64,19 @@ class Rig:
 
 
 @pytest.fixture
+def rig() -> Iterator[Rig]:
+    made = Rig()
+    yield made
+    made.inbox.close()
+
+
+@pytest.fixture
 def kept(tmp_path: Path) -> Result:
     (tmp_path / "kept").write_bytes(b"value")
     return Result(5, 1, None, 5, 0, str(tmp_path / "kept"))
 
 
-def test_what_is_here_is_told_at_once(kept: Result) -> None:
-    rig = Rig()
+def test_what_is_here_is_told_at_once(rig: Rig, kept: Result) -> None:
     rig.calls.result = kept
     assert rig.ask() == [Fetched(2, path=kept.path)]
     rig.calls.result = Result(5, 1, b"small", 5, 0)
@@ -78,8 +85,7 @@ def test_what_is_here_is_told_at_once(kept: Result) -> None:
     assert len(rig.line.said) == 2
 
 
-def test_who_asks_while_it_is_made_again_is_answered_then(kept: Result) -> None:
-    rig = Rig()
+def test_who_asks_while_it_is_made_again_is_answered_then(rig: Rig, kept: Result) -> None:
     rig.state.phases[5] = Phase.RUNNING
     rig.ask()
     assert rig.step() == []
@@ -87,8 +93,9 @@ def test_who_asks_while_it_is_made_again_is_answered_then(kept: Result) -> None:
     assert rig.step() == [Fetched(2, path=kept.path)]
 
 
-def test_a_file_that_is_not_there_is_told_as_lost_and_the_next_one_is_the_answer(kept: Result, tmp_path: Path) -> None:
-    rig = Rig()
+def test_a_file_that_is_not_there_is_told_as_lost_and_the_next_one_is_the_answer(
+    rig: Rig, kept: Result, tmp_path: Path
+) -> None:
     rig.calls.result = Result(5, 1, None, 5, 3, str(tmp_path / "gone"))
     assert rig.ask() == []
     [lost] = rig.inbox.wait(0)
@@ -99,8 +106,7 @@ def test_a_file_that_is_not_there_is_told_as_lost_and_the_next_one_is_the_answer
     assert rig.step() == [Fetched(2, path=kept.path)]
 
 
-def test_what_cannot_be_made_again_is_the_answer_with_its_reason() -> None:
-    rig = Rig()
+def test_what_cannot_be_made_again_is_the_answer_with_its_reason(rig: Rig) -> None:
     rig.calls.problem = "its node is gone"
     rig.ask()
     rig.state.phases[5], rig.state.cause_of[5] = Phase.FAILED, "lost 6 times"
@@ -119,8 +125,7 @@ def test_what_cannot_be_brought_and_is_not_lost_is_tried_again_and_then_told(mon
     assert rig.calls.asked == 2
 
 
-def test_a_program_that_has_gone_is_answered_no_more() -> None:
-    rig = Rig()
+def test_a_program_that_has_gone_is_answered_no_more(rig: Rig) -> None:
     rig.state.phases[5] = Phase.RUNNING
     rig.ask()
     rig.line.over, rig.state.phases[5] = True, Phase.FAILED
@@ -161,8 +166,7 @@ def test_who_waits_for_what_is_still_made_again_keeps_his_place_and_costs_nothin
     assert "could not be made again" in rig.line.said[1].problem
 
 
-def test_who_asks_for_what_failed_when_it_was_made_again_is_told_so_in_the_next_turn() -> None:
-    rig = Rig()
+def test_who_asks_for_what_failed_when_it_was_made_again_is_told_so_in_the_next_turn(rig: Rig) -> None:
     rig.state.phases[5] = Phase.FAILED
     assert rig.ask() == []
     rig.fetching.step()

@@ -363,9 +363,8 @@ class ProcessEngine:
                 message = on_our_clock(message, ahead_s)
             if type(message) is Ended:
                 link.received = message.number
-                of_one_node = (
-                    len(message.key) == 2 and message.key[0] >= 0
-                )  # a gang, and what is hosted, name it themselves
+                # A gang, and what is hosted, name their nodes themselves.
+                of_one_node = len(message.key) == 2 and message.key[0] >= 0
                 if message.outcome == "unstartable" and len(self._links) > 1 and of_one_node:
                     message = replace(message, detail=f"on {link.node.name}: {message.detail}")
                 if message.key in link.running:
