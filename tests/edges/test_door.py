@@ -24,6 +24,7 @@ from cantle.runtime.pilot.address import Address, door_folder, published
 from cantle.runtime.pilot.door import MOST_VISITORS, Door, Visitor
 from cantle.runtime.pilot.messages import (
     MOST_ASKED,
+    VERSION,
     Down,
     Going,
     Hello,
@@ -216,7 +217,7 @@ def test_the_answer_of_one_who_does_not_know_the_secret_is_not_believed(short: P
             def deceive() -> None:
                 connection, _ = other.accept()
                 with connection:
-                    connection.sendall(framed(Hello(1, b"h" * 16)))
+                    connection.sendall(framed(Hello(VERSION, b"h" * 16)))
                     connection.recv(1 << 16)
                     text = msgspec.msgpack.encode(Told([]))
                     connection.sendall(framed(Sealed(b"n" * 16, text, b"p" * 32)))

@@ -115,9 +115,10 @@ def test_what_cannot_be_made_again_is_the_answer_with_its_reason(rig: Rig) -> No
     assert rig.step() == [fetched]
 
 
-def test_what_cannot_be_brought_and_is_not_lost_is_tried_again_and_then_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_brought_and_is_not_lost_is_tried_again_and_then_told(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(fetching, "PATIENCE_S", -1.0)
-    rig = Rig()
     rig.calls.problem = "no space left"
     rig.ask()
     assert rig.step() == []
@@ -135,7 +136,7 @@ def test_a_program_that_has_gone_is_answered_no_more(rig: Rig) -> None:
 
 
 def test_who_waits_for_what_is_still_made_again_keeps_his_place_and_costs_nothing_meanwhile(
-    kept: Result, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, kept: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Phases(dict[int, Phase]):
         looks = 0
@@ -144,7 +145,6 @@ def test_who_waits_for_what_is_still_made_again_keeps_his_place_and_costs_nothin
             self.looks += 1
             return super().__getitem__(task)
 
-    rig = Rig()
     phases = rig.state.phases = Phases(dict.fromkeys(range(1000), Phase.RUNNING))
     rig.state.attempts = dict.fromkeys(range(1000), 1)
     for task in range(1000):
