@@ -30,7 +30,7 @@ from cantle.model.records import (
     WithdrawRequest,
 )
 from cantle.model.resources import Node
-from cantle.model.study import Limits, PartitionWish
+from cantle.model.study import Limits, PartitionWish, Slicing
 from cantle.runtime.loop import NoLog, run
 from cantle.runtime.simulated import Fate, SimulatedWorld
 from cantle.runtime.simulated_provider import SimulatedProvider
@@ -140,6 +140,7 @@ def elastic(
     losses: Iterable[tuple[float, int]] = (),
     limits: Limits = NO_LIMITS,
     partitions: tuple[PartitionWish, ...] = (),
+    slicing: Slicing | None = None,
     seed: int = 0,
     kept: int = 0,
 ) -> Elastic:
@@ -148,7 +149,7 @@ def elastic(
     `seconds`: how long each takes, by name; where a job has no estimate, nobody knows it.
     """
     state = WatchedState()
-    for record in study_records(jobs, limits, partitions=partitions):
+    for record in study_records(jobs, limits, partitions=partitions, slicing=slicing):
         state.apply(record)
 
     def fate(task: int, _attempt: int) -> Fate:

@@ -18,7 +18,7 @@ from cantle.model.records import (
     WithdrawRequest,
 )
 from cantle.model.resources import Node
-from cantle.model.study import Limits
+from cantle.model.study import Limits, PartitionWish, Slice, Slicing
 from cantle.runtime.simulated_provider import SimulatedProvider
 
 
@@ -187,3 +187,44 @@ def test_what_runs_in_a_partition_that_nobody_makes_asks_for_no_node_and_is_refu
     assert not found.adds
     [why] = found.refusals
     assert "which nobody has declared or asked for" in why
+
+
+def test_what_needs_a_width_that_no_slice_has_is_refused_although_more_nodes_could_come() -> None:
+    slicing = Slicing((Slice(2),))
+    jobs = [job("three", nodes=3), job("two", nodes=2), job("either", widths=(1, 2))]
+    found = elastic(jobs, [Kind("cpu", 4, most=4)], 1.0, slicing=slicing)
+    assert found.refusals == ["needs 3 nodes at once; the slices have elements of 2 nodes"]
+    assert found.done == 2 and found.adds == {"cpu": 4}
+
+
+def test_an_element_asks_for_nodes_of_a_kind_whose_share_is_large_enough() -> None:
+    slicing = Slicing((Slice(2, copies=2),))
+    kinds = [Kind("small", 2, most=4), Kind("large", 8, most=4, cost=3.0)]
+    found = elastic([job("two", nodes=2, cores=2)], kinds, 1.0, slicing=slicing)
+    assert found.adds == {"large": 2} and found.done == 1
+
+
+def test_what_no_node_of_a_partition_could_hold_is_refused_although_more_could_come() -> None:
+    wishes = (PartitionWish("p", 2), PartitionWish("q", 2))
+    jobs = [job("wide", nodes=3, partition="p"), job("narrow", partition="p"), job("gpu", gpus=1, partition="q")]
+    found = elastic(jobs, [Kind("cpu", 4, most=4)], 1.0, partitions=wishes)
+    assert sorted(found.refusals, reverse=True) == [
+        "needs 1 core, 1 GPU; each node of its partition q has 0 of 1 GPUs",
+        "needs 1 core on each of 3 nodes; its partition p has 2 nodes",
+    ]
+    assert found.done == 1 and found.adds == {"cpu": 2}
+
+
+def test_what_runs_longer_in_its_partition_than_any_node_lasts_is_refused() -> None:
+    jobs = [job("long", walltime_s=100.0, partition="p"), job("short", walltime_s=10.0, partition="p")]
+    found = elastic(jobs, [Kind("cpu", 4, most=4, lasts_s=50.0)], 1.0, partitions=(PartitionWish("p", 1),))
+    [why] = found.refusals
+    assert why.startswith("its partition p wants 1 node") and why.endswith("for the 100 s that it needs")
+    assert found.done == 1
+
+
+def test_what_should_take_longer_than_any_node_lasts_asks_for_no_node() -> None:
+    jobs = [job("long", estimate_s=100.0), job("short", estimate_s=10.0)]
+    for policy in ("demand", "eta:1s", "no-progress:1s", "payoff"):
+        found = elastic(jobs, [Kind("cpu", 1, most=4, lasts_s=50.0)], 10.0, scaling=replace(QUICK, policies=(policy,)))
+        assert found.done == 1 and found.state.expired and found.adds["cpu"] <= 2, policy

@@ -10,9 +10,9 @@ from cantle.core.packing import best_fit, is_ours
 from cantle.core.phases import UNSTARTED, Phase
 from cantle.core.plan import Plan, Policy
 from cantle.core.queues import Shape
-from cantle.core.room import shortage
+from cantle.core.room import Room, shortage
 from cantle.core.state import State
-from cantle.model.records import Decision, Launch, Refuse, Stop
+from cantle.model.records import Decision, EndRun, Launch, Refuse, Stop
 from cantle.model.resources import Needs, count
 
 if TYPE_CHECKING:
@@ -60,9 +60,14 @@ class Decider:
     @property
     def wakes_at(self) -> float:
         """When there may be something to decide although nothing happens, in the records' time; infinite for never."""
-        wakes_at = self._next_leave if self._granting is None else min(self._next_leave, self._granting.wakes_at)
+        wakes_at = self._wakes_without_scaler
         if "scaling wakes at" in self._memory:
             wakes_at = min(wakes_at, self._memory["scaling wakes at"])
+        return wakes_at
+
+    @property
+    def _wakes_without_scaler(self) -> float:
+        wakes_at = self._next_leave if self._granting is None else min(self._next_leave, self._granting.wakes_at)
         if "rescuing wakes at" in self._memory:
             wakes_at = min(wakes_at, self._memory["rescuing wakes at"])
         nearness: Nearness | None = self._memory.get("nearness")
@@ -130,7 +135,7 @@ class Decider:
             from cantle.core.unmakeable import refuse_what_nobody_makes
 
             yield from refuse_what_nobody_makes(state)
-        if (state.drained or state.lifetimes is not None) and not (
+        if (state.drained or state.lifetimes is not None or state.scaling is not None) and not (
             state.running or state.awaited or state.stopping or _more_may_come(state)
         ):
             yield from self._conclude(state)
@@ -154,7 +159,16 @@ class Decider:
             yield from use_what_is_left(state)
         if state.lifetimes is not None:
             yield from end_what_cannot_be_done(state, state.lifetimes, self.open_ended)
-        if state.lifetimes is not None and not (state.stopping or self.open_ended) and self.wakes_at == math.inf:
+        elif state.scaling is not None and state.totals[Phase.READY] and not self.open_ended:
+            from cantle.core.scaling.capacity import why_too_long
+
+            if why := why_too_long(state):
+                yield EndRun(state.now, f"the allocation is over for what is left: {why}")
+        if (
+            state.lifetimes is not None
+            and not (state.stopping or self.open_ended)
+            and self._wakes_without_scaler == math.inf
+        ):
             yield from end_what_waits_in_vain(state, state.lifetimes)
 
     def _pack_partitions(self, state: State) -> Iterator[Decision]:
@@ -237,18 +251,21 @@ def refuse_what_can_never_run(plan: Plan) -> Iterator[Decision]:
                 yield Refuse(state.now, task, verdict)
 
 
-def why_never_as(state: State, shape: Shape) -> str:
-    """Why tasks of this shape can never run with what is there, "" when they can, or when that is not known."""
+def why_never_as(state: State, shape: Shape, room: Room | None = None) -> str:
+    """Why tasks of this shape can never run with what is there, "" when they can, or when that is not known.
+
+    `room`: the nodes, if others are to be looked at than those that are there.
+    """
     if not shape.partition:
         slicing = state.studies[shape.study].added.slicing
         if slicing is not None and state.is_sliced(shape):
             from cantle.core.holdable import why_never_in_slices
 
-            return why_never_in_slices(state, shape, slicing)
+            return why_never_in_slices(room or state.room, shape, slicing)
         return why_never(state, shape.needs)
     from cantle.core.unmakeable import why_never_in_partition
 
-    return why_never_in_partition(state, shape)
+    return why_never_in_partition(state, shape, room or state.room)
 
 
 def why_never(state: State, needs: Needs) -> str:

@@ -46,13 +46,23 @@ def _waits_for(state: State, task: int) -> list[str]:
     return lines
 
 
+def _why_never(state: State, task: int) -> str:
+    """Why it can never run with what is there, or with what may yet be."""
+    shape = state.queue_of(task).shape
+    if state.scaling is None or not (shape.partition or state.is_sliced(shape)):
+        return why_never_as(state, shape)
+    from cantle.core.scaling.imagined import why_never_in_its_place
+
+    return why_never_in_its_place(state, shape, state.step_of(task).walltime_s)
+
+
 def _not_started(state: State, task: int, now: float) -> list[str]:
     if state.stopping:
         return [f"Nothing is started any more, since the run was stopped: {state.stopping}."]
     queue = state.queue_of(task)
     needs = queue.shape.needs
     lines = []
-    never = why_never_as(state, queue.shape)
+    never = _why_never(state, task)
     if state.awaited and not state.room.alive:
         lines.append(
             f"It needs {needs}; no node is there yet, but {_verbs(state.awaited, 'node', 'is', 'are')} on the way."

@@ -7,14 +7,13 @@ from collections.abc import Container
 from msgspec.structs import replace
 
 from cantle.core.queues import Shape
-from cantle.core.room import shortage
-from cantle.core.state import State
+from cantle.core.room import Room, shortage
 from cantle.model.resources import Needs, Node, count, indexes
 from cantle.model.slicing import named
 from cantle.model.study import Slice, Slicing
 
 
-def why_never_in_slices(state: State, shape: Shape, slicing: Slicing, held: Container[int] | None = None) -> str:
+def why_never_in_slices(room: Room, shape: Shape, slicing: Slicing, held: Container[int] | None = None) -> str:
     """Why tasks of this shape can never run in an element, "" when they can. `held`: in those of these widths alone."""
     needs = shape.needs
     allowed = shape.widths or (needs.nodes,)
@@ -26,7 +25,7 @@ def why_never_in_slices(state: State, shape: Shape, slicing: Slicing, held: Cont
         whose = "the slices have" if held is None else f"its partition {shape.partition} has"
         nodes = "node" if allowed == (1,) else "nodes"
         return f"needs {wanted} {nodes} at once; {whose} elements of {', '.join(map(str, widths))} nodes"
-    alive = [state.room.nodes[index] for index in indexes(state.room.alive)]
+    alive = [room.nodes[index] for index in indexes(room.alive)]
     total = sum(each.copies for each in slicing.slices)
     cap = min(slicing.max_active, total) if slicing.max_active else total
     shortest = ""

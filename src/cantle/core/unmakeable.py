@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from cantle.core.partitions import Partition, key_of
 from cantle.core.phases import UNSTARTED
 from cantle.core.queues import Shape
-from cantle.core.room import shortage
+from cantle.core.room import Room, shortage
 from cantle.core.roster import ALL
 from cantle.core.siting import is_short, needs_of, share_on
 from cantle.core.standings import Standing
@@ -21,10 +21,10 @@ MOST_FAILURES = 3
 """So often in a row a declared partition may fail before it is given up."""
 
 
-def why_never(state: State, wish: PartitionWish, width: int) -> str:
-    """Why there can be no such partition on the nodes that are there, "" when there can."""
+def why_never(state: State, wish: PartitionWish, width: int, room: Room | None = None) -> str:
+    """Why there can be no such partition on the nodes that are there, or in that room, "" when there can."""
     needs = needs_of(wish)
-    able = state.room.could_ever_hold(needs)
+    able = (room or state.room).could_ever_hold(needs)
     if wish.layout == "contiguous":
         if any(able >> index & (1 << width) - 1 == (1 << width) - 1 for index in indexes(able)):
             return ""
@@ -46,8 +46,11 @@ def may_come(state: State, wish: PartitionWish, width: int) -> bool:
     return could_ever_be_there(state, needs_of(wish)) >= width
 
 
-def why_never_in_partition(state: State, shape: Shape) -> str:
-    """Why tasks of this shape can never run in their partition, "" when they can or somebody may still make it."""
+def why_never_in_partition(state: State, shape: Shape, room: Room) -> str:
+    """Why tasks of this shape can never run in their partition, "" when they can or somebody may still make it.
+
+    `room` has the nodes of which it could be.
+    """
     name, needs = shape.partition, shape.needs
     of, key = state.partitions, key_of(state, shape.study, shape.partition)
     if key in of.requests:
@@ -56,7 +59,7 @@ def why_never_in_partition(state: State, shape: Shape) -> str:
     living = of.by_name.get(key)
     wish = living.wish if living is not None else declared[0] if declared else None
     if wish is not None and wish.elements:
-        return _why_no_elements(state, wish, shape)
+        return _why_no_elements(state, wish, shape, room)
     if wish is None:
         return ""  # somebody may make it yet; see `refuse_what_nobody_makes`
     width = wish.width if living is None else living.width
@@ -64,14 +67,14 @@ def why_never_in_partition(state: State, shape: Shape) -> str:
         if of.failures.get(key, 0) >= MOST_FAILURES:
             last = next(partition for partition in reversed(of.all) if partition.key == key)
             return f"its partition {name} failed {MOST_FAILURES} times: {last.why}"
-        if why := why_never(state, wish, width):
+        if why := why_never(state, wish, width, room):
             return f"its partition {name} {why}"
     if needs.nodes > width:
         return f"needs {needs}; its partition {name} has {count(width, 'node')}"
     lacks, most = "", 0
-    for group in _could_have(state, wish, living, width):
+    for group in _could_have(state, wish, living, width, room):
         enough = 0
-        for node in (state.room.nodes[index] for index in indexes(group)):
+        for node in (room.nodes[index] for index in indexes(group)):
             lack = shortage(share_on(wish, node), needs)
             if needs.whole_nodes and 0 < wish.cores < node.cores:
                 lack = lack or f"has only {wish.cores} of its {count(node.cores, 'core')} there"
@@ -85,7 +88,7 @@ def why_never_in_partition(state: State, shape: Shape) -> str:
     return f"needs {needs}; each node of its partition {name} {lacks}" if lacks else ""
 
 
-def _why_no_elements(state: State, wish: PartitionWish, shape: Shape) -> str:
+def _why_no_elements(state: State, wish: PartitionWish, shape: Shape, room: Room) -> str:
     slicings = [study.added.slicing for study in state.studies if study.added.slicing is not None]
     if not slicings:
         return f"its partition {wish.name} wants {wish.elements}, but the study has no slices"
@@ -94,7 +97,7 @@ def _why_no_elements(state: State, wish: PartitionWish, shape: Shape) -> str:
     if wanted & there:
         from cantle.core.holdable import why_never_in_slices
 
-        return why_never_in_slices(state, shape, slicings[0], wanted)
+        return why_never_in_slices(room, shape, slicings[0], wanted)
     return f"its partition {wish.name} wants {wish.elements}; the slices have elements of {sorted(there)} nodes"
 
 
@@ -145,12 +148,12 @@ def _is_of_a_program(state: State, study: int) -> bool:
     return state.studies[study].added.reader == OF_A_PROGRAM
 
 
-def _could_have(state: State, wish: PartitionWish, living: Partition | None, width: int) -> Iterator[int]:
+def _could_have(state: State, wish: PartitionWish, living: Partition | None, width: int, room: Room) -> Iterator[int]:
     """Groups of nodes, as bits, of which such a partition may have some. One that is open and has all it wants has its own.
 
     Of one whose nodes are to be next to each other each group is so many; where there is none with those that it has, these.
     """
-    able, own = state.room.could_ever_hold(needs_of(wish)), 0
+    able, own = room.could_ever_hold(needs_of(wish)), 0
     if living is not None and living.standing == Standing.ACTIVE and not living.draining:
         own = living.room.alive
         if not is_short(state, living):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from cantle.core.lifetimes import DRAIN_S, DRAIN_SHARE, in_words, needs_s
 from cantle.core.phases import UNSTARTED, Phase
+from cantle.core.queues import ReadyQueue
 from cantle.core.room import shortage
 from cantle.core.scaling.ledger import room_for_more
 from cantle.model.kinds import Kind
@@ -19,6 +20,9 @@ from cantle.model.resources import Needs, count
 
 if TYPE_CHECKING:
     from cantle.core.state import State
+
+DEPTH = 16
+"""So many of a queue's most urgent tasks are looked at for one that is short."""
 
 
 def useful_s(state: State, kind: Kind) -> float:
@@ -76,7 +80,7 @@ def able_now(state: State, needs: Needs, walltime_s: float = 0.0) -> int:
 
 def refuse_what_no_node_will_hold(state: State) -> Iterator[Decision]:
     """Fail the tasks that neither what is there nor what may be asked for could ever hold."""
-    from cantle.core.decide import why_never_as
+    from cantle.core.scaling.imagined import why_never_in_its_place
 
     ledger = state.scaling
     if state.lifetimes is not None and ledger is not None:
@@ -92,9 +96,7 @@ def refuse_what_no_node_will_hold(state: State) -> Iterator[Decision]:
             shape = state.queues[number].shape
             described = state.steps[step]
             if shape.partition or state.is_sliced(shape):
-                why = why_never_as(state, shape)
-                if could_ever_be_there(state, shape.needs) >= shape.needs.nodes:
-                    why = ""
+                why = why_never_in_its_place(state, shape, described.walltime_s)
             else:
                 why = why_never(state, described.needs, described.walltime_s)
             if why:
@@ -125,6 +127,25 @@ def may_come(state: State) -> bool:
     return False
 
 
+def shortest(state: State, queue: ReadyQueue) -> tuple[float, int]:
+    """How much time the one of the queue's most urgent tasks must be given that needs least, seconds, and which it is."""
+    return min((needs_s(state, task), task) for task in queue.first(DEPTH))
+
+
+def why_too_long(state: State) -> str:
+    """Why nothing that is ready will ever begin: no node stays so long. "" when that is not what all of it waits for."""
+    told = ""
+    for queue in state.queues:
+        if queue.head() is None:
+            continue
+        seconds, task = shortest(state, queue)
+        placed = queue.shape.partition or state.is_sliced(queue.shape)
+        if placed or could_ever_be_there(state, queue.shape.needs, seconds) >= queue.shape.needs.nodes:
+            return ""
+        told = told or f"{state.tasks[task].name} needs {in_words(seconds)}, and no node stays so long"
+    return told
+
+
 def what_is_ready(state: State) -> Iterator[tuple[Needs, int, float, str]]:
     """Who could ask for nodes: what each needs of a node, of how many, for how long, and what people call it.
 
@@ -134,10 +155,10 @@ def what_is_ready(state: State) -> Iterator[tuple[Needs, int, float, str]]:
 
     for number in state.homes[""]:
         queue = state.queues[number]
-        head = queue.head()
-        if head is not None:
+        if queue.head() is not None:
             needs = queue.shape.needs
-            yield needs, needs.nodes, needs_s(state, head), state.tasks[head].name
+            least_s, task = shortest(state, queue)
+            yield needs, needs.nodes, least_s, state.tasks[task].name
     for needs, width, _ in partitions_wanted(state):
         yield needs, width, 0.0, "a task that runs in a partition"
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from cantle.core.partitions import key_of
 from cantle.model.resources import Needs, indexes, lowest_bits
 
 if TYPE_CHECKING:
+    from cantle.core.queues import Shape
     from cantle.core.state import State
 
 
@@ -98,7 +101,36 @@ def partitions_wanted(state: State) -> list[tuple[Needs, int, int]]:
                 continue
             if is_wanted(state, key, ready=True):
                 found.append((needs_of(wish), wish.width, 1))
+    unused_yet = [
+        partition
+        for partition in state.partitions.living.values()
+        if partition.element is not None and not (partition.over or partition.closing or partition.running)
+    ]
     for number, queue in enumerate(state.queues):
-        if state.is_sliced(queue.shape) and queue.head() is not None and number not in state.homes[""]:
-            found.append((queue.shape.needs, queue.shape.needs.nodes, 1))
+        shape = queue.shape
+        if state.is_sliced(shape) and queue.head() is not None and number not in state.homes[""]:
+            allowed = shape.widths or (shape.needs.nodes,)
+            fits = next((each for each in unused_yet if each.study == shape.study and each.width in allowed), None)
+            if fits is not None:
+                unused_yet.remove(fits)  # it runs there, as soon as that is open
+            else:
+                found += _element(state, shape)
     return found
+
+
+def _element(state: State, shape: Shape) -> list[tuple[Needs, int, int]]:
+    """What the smallest element needs of its nodes in which tasks of the shape could run; nothing when there is none."""
+    slicing = state.studies[shape.study].added.slicing
+    allowed = shape.widths or (shape.needs.nodes,)
+    fitting = [each for each in slicing.slices if each.width in allowed] if slicing is not None else []
+    if slicing is None or not fitting:
+        return []
+    copies = sum(each.copies for each in slicing.slices)
+    active = min(slicing.max_active or copies, copies)
+    each, needs = min(fitting, key=lambda each: each.width), shape.needs
+    if each.share:
+        return [(structs.replace(needs, cores=max(needs.cores, each.share)), each.width, 1)]
+    whole = structs.replace(
+        needs, cores=needs.cores * active, gpus=needs.gpus * active, memory_mib=needs.memory_mib * active
+    )
+    return [(whole, each.width, 1)]

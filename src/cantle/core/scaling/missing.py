@@ -12,6 +12,7 @@ from math import ceil, inf
 
 import msgspec
 
+from cantle.core.lifetimes import needs_s
 from cantle.core.scaling.ahead import Ahead, Free, Moment
 from cantle.core.scaling.capacity import able_now, can_hold
 from cantle.core.scaling.idle import may_begin, partitions_wanted
@@ -127,7 +128,8 @@ class _Fitting:
         for task in sample:
             follows = state.ranks[task] if state.tasks[task].estimate_s else 0.0
             seconds += max(self.ahead.expected_s(task), follows)
-        return _Item(needs, needs.nodes, count, sample[0], seconds / len(sample), state.step_of(sample[0]).walltime_s)
+        least_s = min(needs_s(state, task) for task in sample)
+        return _Item(needs, needs.nodes, count, sample[0], seconds / len(sample), least_s)
 
     def _serve(self, item: _Item, counts: dict[str, int]) -> None:
         able = [kind for kind in able_kinds(self.state, item.needs, item.walltime_s) if kind in self.kinds]
