@@ -143,3 +143,20 @@ def test_what_runs_in_a_partition_that_is_taken_away_fails_and_the_program_goes_
         with pytest.raises(cantle.RemoteError, match="its partition mine is over: canceled by"):
             each.result(30)
     assert pilot.submit(abs, -2).result(30) == 2
+
+
+@pytest.mark.parametrize(
+    ("left", "said"),
+    [
+        ("", ""),
+        ("pilot.submit(time.sleep, 60)", "the program ends, and 1 call that is not over is canceled"),
+        ("pilot.map(time.sleep, [60, 60]); pilot.cancel()", ""),
+    ],
+)
+def test_a_program_that_ends_without_waiting_for_its_calls_is_told(left: str, said: str, state: Path) -> None:
+    program = f"import time, cantle\npilot = cantle.open(cores=1)\npilot.submit(abs, -1).result()\n{left}\n"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=state, check=False
+    )
+    assert done.returncode == 0
+    assert (said in done.stderr) if said else done.stderr == ""

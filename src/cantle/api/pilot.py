@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar, Token
@@ -40,6 +42,20 @@ _WORDS = {
 }
 _current: ContextVar[Pilot | None] = ContextVar("cantle-pilot", default=None)
 _open: list[Pilot] = []
+
+
+def _tell_of_open() -> None:
+    """The program ends, and its pilots with it: nobody has waited for the calls that are not over."""
+    atexit.unregister(_tell_of_open)
+    for pilot in _open:
+        left = len(pilot._seat.waiting)
+        if left and not pilot.closed:
+            calls = "1 call that is not over is" if left == 1 else f"{left:,} calls that are not over are"
+            print(
+                f"cantle: the program ends, and {calls} canceled: `with cantle.open(...) as pilot:`, or pilot.close(), waits",
+                file=sys.stderr,
+                flush=True,
+            )
 
 
 def current() -> Pilot:
@@ -81,6 +97,8 @@ class Pilot:
         self._tasks: weakref.WeakKeyDictionary[Callable[..., Any], Task[..., Any]] = weakref.WeakKeyDictionary()
         self._tokens: list[Token[Pilot | None]] = []
         self._is_closed = False
+        if not _open:
+            atexit.register(_tell_of_open)
         _open.append(self)
 
     # Calls
