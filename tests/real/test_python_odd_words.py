@@ -168,3 +168,29 @@ def test_a_directory_whose_name_no_file_takes_is_told(tmp_path: Path, monkeypatc
     monkeypatch.chdir(os.fsdecode(odd))
     with pytest.raises(cantle.RequestError, match=r"\\udcff is no valid UTF-8: choose another place with directory="):
         cantle.open(cores=1)
+
+
+def test_the_child_of_a_call_that_forks_has_no_say_in_what_comes_of_it(pilot: cantle.Pilot) -> None:
+    def fork(how: str) -> object:
+        child = os.fork()
+        if child == 0:
+            time.sleep(0.05)
+            if how == "exits":
+                sys.exit(7)
+            if how == "raises":
+                raise ValueError("the child's")
+            return b"child" * (1 << 20)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    assert [pilot.submit(fork, how).result(30) for how in ("returns", "exits", "raises")] == [0, 7, 1]
+    assert cantle.gather([pilot.submit(abs, -n) for n in range(20)]) == [*range(20)]
+
+
+def test_a_call_begins_in_the_runs_directory_wherever_the_one_before_went(pilot: cantle.Pilot) -> None:
+    pilot.submit(os.chdir, "/").result(30)
+    assert {pilot.submit(os.getcwd).result(30) for _ in range(4)} == {str(pilot.directory)}
+
+
+def test_what_a_call_waits_for_is_a_list(pilot: cantle.Pilot) -> None:
+    with pytest.raises(cantle.RequestError, match=r"give a list of futures, as in after=\[abs-"):
+        take.submit(1, after=pilot.submit(abs, -1))  # type: ignore[arg-type]

@@ -159,6 +159,8 @@ class Pilot:
                 problem.add_note(f"{note} of {step} cannot be pickled.")
             raise
         future: Future[R] = Future(seat, f"{step}-{next(numbers)}", step, tuple(needs))
+        if isinstance(after, Future):
+            raise RequestError(f"after={after!r}: give a list of futures, as in after=[{after.name}]")
         before = tuple(self._number_in(each) for each in after) if after else ()
         if len(arguments) <= Aside.LEAST:
             new = NewTask(future.name, known[2], known[1], arguments, takes, takes, before, True, task.estimate_s)

@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from types import CoroutineType
-from typing import Any
+from typing import Any, NoReturn
 
 from cantle.errors import RemoteError, said_by
 
@@ -89,6 +89,7 @@ class Worker:
         self._poke = poke
         self._folder = folder
         self._spare = spare
+        self._home = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._functions: dict[str, bytes | Callable[..., Any]] = {}
         self._recent: dict[int, tuple[int, bytes | str]] = {}
         self._cpu_s = 0.0
@@ -125,6 +126,10 @@ class Worker:
     def _call(self, message: tuple[Any, ...]) -> bytes:
         _, task, attempt, after, _, shown, digest, arguments, given = message
         began = time.time()
+        try:
+            os.fchdir(self._home)  # an earlier call may have gone elsewhere
+        except OSError:
+            pass
         status = wire.DONE
         detail = ""
         result: bytes | str = b""
@@ -151,6 +156,10 @@ class Worker:
             value = function(*args, **kwargs)
             if type(value) is CoroutineType:
                 value = _awaited(value)
+            if (
+                os.getpid() != _pid
+            ):  # the call has forked, and this is its child: what comes of the call is not its to say
+                _leave_as(SystemExit(0))
             packed = _packed(value)
             del args, kwargs, value
             size = len(packed[0]) if len(packed) == 1 else sum(map(len, packed))
@@ -162,6 +171,8 @@ class Worker:
         except Ended:
             raise
         except BaseException as error:  # noqa: BLE001 (also SystemExit and KeyboardInterrupt fail their call, not the worker)
+            if os.getpid() != _pid:
+                _leave_as(error)
             status = wire.FAILED
             traceback = _traceback_of(error)
             result = values.pack_error(error, traceback)
@@ -309,6 +320,17 @@ def _traceback_of(error: BaseException) -> str:
         return "".join(traceback.format_exception(type(error), error, frames))
     except Exception as problem:  # noqa: BLE001 (an exception whose text cannot be made)
         return f"{type(error).__qualname__} ({type(problem).__name__} while it was put into words)\n"
+
+
+def _leave_as(error: BaseException) -> NoReturn:
+    """End the child of a call that has forked, as Python would."""
+    status = 1
+    if isinstance(error, SystemExit):
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+    else:
+        sys.excepthook(type(error), error, error.__traceback__)
+    _flushed()
+    os._exit(status & 0xFF)
 
 
 def _tail(traceback: str) -> str:
