@@ -241,6 +241,10 @@ def _what_is_needed_is_somewhere(state: State) -> None:
             for index in indexes(stays):
                 if keeping.nodes_sharing(index) & stays == stays:
                     alone.setdefault(index, set()).add(task)
+        elif result.needed and nodes:  # of several that are about to go, one answers for it
+            answers = [index for index in indexes(nodes) if task in keeping.alone_on(index)[0]]
+            _require(bool(answers), f"who answers for the result of task {task}")
+            _require(all(keeping.nodes_sharing(answers[0]) >> index & 1 for index in answers), f"one for {task}")
     for index in indexes(alive):
         tasks, size = keeping.alone_on(index)
         _require(size == sum(keeping.results[task].size for task in tasks), f"bytes alone on node {index}")

@@ -39,7 +39,7 @@ class Result(msgspec.Struct):
     wanted: bool = True
     files: bool = False
     alone_at: Store | None = None
-    """It is needed, and lives in one place only that is to stay."""
+    """It is needed, and this is the only place of it that is to stay; where none is, the first of them."""
 
     @property
     def needed(self) -> bool:
@@ -98,26 +98,14 @@ class Keeping:
         return nodes
 
     def alone_on(self, index: int) -> tuple[Collection[int], int]:
-        """The tasks whose results are needed and live with this node alone, and how many bytes these are."""
+        """The tasks whose results are needed and live with this node alone, and how many bytes these are.
+
+        Of what lives only with nodes that are about to go, each result counts as alone with one of them. Costs next to nothing.
+        """
         stored = self._stores.get(self._store_of.get(index, ("", -1)))
         if stored is None or stored.nodes & ~stored.leaving & ~(1 << index):
             return (), 0
         return stored.alone.keys(), stored.bytes_alone
-
-    def lost_with(self, index: int) -> tuple[Collection[int], int]:
-        """As `alone_on`, of a node that is about to go, and what lives nowhere that stays. Costs by what lives there."""
-        store = self._store_of.get(index)
-        stored = self._stores.get(store) if store is not None else None
-        if store is None or stored is None or stored.nodes & ~stored.leaving & ~(1 << index):
-            return (), 0
-        first = {task: self._first_at(task) for task in stored.tasks if self.results[task].needed}
-        tasks = [task for task, at in first.items() if at == store]
-        return tasks, sum(self.results[task].size for task in tasks)
-
-    def _first_at(self, task: int) -> Store | None:
-        """Where the result is, when no place of it stays: the first of them."""
-        places = self.results[task].at
-        return None if any(self._stores[store].stays for store in places) else next(iter(places), None)
 
     def nodes_sharing(self, index: int) -> int:
         """The nodes, as bits, that see what lives with this one, itself included; 0 when it is not there."""
@@ -146,20 +134,19 @@ class Keeping:
         stored = self._stores.get(store)
         if stored is None:
             stored = self._stores[store] = _Stored()
-        stored.nodes |= 1 << index
-        self._file_all(stored)
+        self._now_seen_by(stored, stored.nodes | 1 << index, stored.leaving)
 
     def leaves(self, index: int) -> None:
         """The node is about to go: what lives there alone counts as lost already when others ask where they are alone."""
         if (store := self._store_of.get(index)) is not None:
-            self._stores[store].leaving |= 1 << index
-            self._file_all(self._stores[store])
+            stored = self._stores[store]
+            self._now_seen_by(stored, stored.nodes, stored.leaving | 1 << index)
 
     def stays(self, index: int) -> None:
         """It does not go after all."""
         if (store := self._store_of.get(index)) is not None:
-            self._stores[store].leaving &= ~(1 << index)
-            self._file_all(self._stores[store])
+            stored = self._stores[store]
+            self._now_seen_by(stored, stored.nodes, stored.leaving & ~(1 << index))
 
     def lost(self, state: State, index: int, reason: str) -> None:
         """A node is gone, and unless others see what lives there, so is that."""
@@ -168,10 +155,9 @@ class Keeping:
             return
         self.moving = {task: to for task, to in self.moving.items() if to != index}
         stored = self._stores[store]
-        stored.nodes &= ~(1 << index)
-        stored.leaving &= ~(1 << index)
-        if stored.nodes:
-            self._file_all(stored)
+        left = ~(1 << index)
+        if stored.nodes & left:
+            self._now_seen_by(stored, stored.nodes & left, stored.leaving & left)
             return
         tasks = list(stored.tasks)
         for task in tasks:
@@ -291,12 +277,18 @@ class Keeping:
         """Tasks are new, or begin anew: they take what their parents have made, and what is gone has to be made again."""
         gone: dict[int, None] = {}
         for task in tasks:
+            if state.phases[task] in FINAL:
+                continue
             for parent in state.tasks[task].parents:
-                if parent in self.results and _takes(state, task, parent):
-                    self.results[parent].users[task] = None
+                result = self.results.get(parent)
+                if result is None:
+                    continue
+                if not result.users:
+                    result.users[task] = None
                     self._file(parent)
-                    if not self.is_there(parent) and state.phases[task] in UNSTARTED:
-                        gone[parent] = None
+                result.users[task] = None
+                if not result.at and state.phases[task] in UNSTARTED:
+                    gone[parent] = None
         run_again(state, self, gone, "its result had been removed or lost before another task came to take it")
 
     def sent_back(self, state: State, task: int) -> None:
@@ -323,15 +315,19 @@ class Keeping:
         for store in list(self.results[task].at) if task in self.results else ():
             self._drop(task, store)
 
-    def _file_all(self, stored: _Stored) -> None:
-        for task in list(stored.tasks):
+    def _now_seen_by(self, stored: _Stored, nodes: int, leaving: int) -> None:
+        """Costs by what lives there only when it stays from now on, or does not any more: many nodes may see one store."""
+        stayed = stored.stays
+        stored.nodes, stored.leaving = nodes, leaving
+        for task in list(stored.tasks) if stored.stays != stayed else ():
             self._file(task)
 
     def _file(self, task: int) -> None:
         """Note where the result is alone, if it is needed and is; let it go when nobody needs it."""
         result = self.results[task]
         staying = [store for store in result.at if self._stores[store].stays] or list(result.at)
-        alone_at = staying[0] if len(staying) == 1 and result.needed else None
+        alone = len(staying) == 1 or bool(staying and not self._stores[staying[0]].stays)
+        alone_at = staying[0] if alone and result.needed else None
         if alone_at != result.alone_at:
             for store, sign in ((result.alone_at, -1), (alone_at, 1)):
                 if store is not None:
@@ -350,8 +346,9 @@ class Keeping:
 
 
 def _takes(state: State, task: int, parent: int) -> bool:
-    """Whether the task is not over, and takes what the parent makes."""
-    return state.phases[task] not in FINAL and parent in state.tasks[task].parents
+    """Whether the task, one of the parent's children, is not over, and takes what the parent makes."""
+    row = state.tasks[task]
+    return state.phases[task] not in FINAL and (not row.after or parent in row.parents)  # there may be 100,000 parents
 
 
 def needed_alone_on(state: State, index: int) -> tuple[Collection[int], int]:

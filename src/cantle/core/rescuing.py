@@ -7,13 +7,13 @@ stays longer there is no place for it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from math import inf
 from typing import Any, NamedTuple
 
 from cantle.core.keeping import Keeping
 from cantle.core.lifetimes import Lifetimes
-from cantle.core.moving import move_s, needed_for_s, stay_longer
+from cantle.core.moving import PAUSE_S, by_target, move_s, needed_for_s, stay_longer
 from cantle.core.state import State
 from cantle.model.records import Decision, MoveResults
 from cantle.model.resources import count, indexes
@@ -22,8 +22,6 @@ WAKES_AT = "rescuing wakes at"
 """In a plan's memory: when to be asked again though nothing happens."""
 AHEAD = 2.0
 """A move is taken to last so many times as long as it should."""
-PAUSE_S = 1.0
-"""What becomes alone on a node that is about to leave is moved together with what else does so within this time."""
 LOOK_S = 1.0
 """So often at most, unless something is due, it is looked at nodes whose time is not up: there may be thousands."""
 
@@ -60,43 +58,27 @@ def rescue(state: State, memory: dict[object, Any]) -> Iterator[Decision]:
 def _rescue_from(
     state: State, lifetimes: Lifetimes, keeping: Keeping, memory: dict[object, Any], index: int
 ) -> Iterator[Decision]:
-    """Costs by what lives on the node only when something is due."""
+    """Costs by what lives on the node only when something is due, and then once in a while."""
     over = bool(lifetimes.over >> index & 1)
-    paused_until = memory.get(("rescue paused", index), -inf)
-    if over and state.now < paused_until:
-        memory[WAKES_AT] = min(memory[WAKES_AT], paused_until)
-        return
-    tasks, size = keeping.lost_with(index) if over else keeping.alone_on(index)
+    tasks, size = keeping.alone_on(index)
     if not tasks or index not in lifetimes.leaves:
+        return
+    paused_until = memory.get(("rescue paused", index), -inf)
+    if state.now < paused_until:
+        memory[WAKES_AT] = min(memory[WAKES_AT], paused_until)
         return
     at = lifetimes.leaves[index]
     due = at - max(0.0, AHEAD * move_s(size) - (lifetimes.ends[index] - at))
     if state.now < due:
         memory[WAKES_AT] = min(memory[WAKES_AT], due)
         return
-    if any(task in keeping.moving for task in tasks):
-        return
-    if over or needed_for_s(state, tasks) > at - state.now:
-        yield from _move(state, keeping, memory, index, tasks)
-
-
-def _move(
-    state: State, keeping: Keeping, memory: dict[object, Any], index: int, tasks: Collection[int]
-) -> Iterator[Decision]:
     targets = stay_longer(state, index)
     if not targets:
         return
-    by_target: dict[int, list[int]] = {}
-    for task in list(tasks):
-        to = next((to for to in targets if (task, to) not in keeping.problems), -1)
-        if to >= 0:
-            by_target.setdefault(to, []).append(task)
-    paused_until = memory.get(("rescue paused", index), -inf)
-    if by_target and state.now < paused_until:
-        memory[WAKES_AT] = min(memory[WAKES_AT], paused_until)
+    memory["rescue paused", index] = state.now + PAUSE_S
+    if any(task in keeping.moving for task in tasks):
         return
-    if by_target:
-        memory["rescue paused", index] = state.now + PAUSE_S
-    why = f"would be lost with {state.room.nodes[index].name}, whose allocation ends"
-    for to, movable in by_target.items():
-        yield MoveResults(state.now, movable, index, to, f"{count(len(movable), 'result')} {why}")
+    if over or needed_for_s(state, keeping, tasks) > at - state.now:
+        why = f"would be lost with {state.room.nodes[index].name}, whose allocation ends"
+        for to, movable in by_target(keeping, tasks, targets).items():
+            yield MoveResults(state.now, movable, index, to, f"{count(len(movable), 'result')} {why}")

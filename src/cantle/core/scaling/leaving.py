@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from math import inf
 
-from cantle.core.moving import MOST_MOVES, move_s, needed_for_s, stays_longest
+from cantle.core.moving import PAUSE_S, by_target, move_s, needed_for_s, stay_longest
 from cantle.core.phases import FINAL, Phase
 from cantle.core.plan import Plan
 from cantle.core.scaling.idle import earmarked, is_empty, needed_alone_on, unused
@@ -38,7 +38,7 @@ def let_go(plan: Plan, settings: Scaling) -> Iterator[Decision]:
         elif index in ledger.sent_away and _waits_for_it_alone(state, ledger):
             yield ResumeNode(state.now, index, "what is ready needs what lives there, and can run nowhere else")
         else:
-            yield from _move(plan, index, list(tasks), size)
+            yield from _move(plan, index, tasks, size)
     leaving = {*ledger.retiring, *ledger.sent_away, *ledger.released}
     for index, why in list(state.drained.items()):
         if index in leaving or not _may_be_given_back(state, ledger, index):
@@ -94,27 +94,34 @@ def _may_be_given_back(state: State, ledger: Ledger, index: int) -> bool:
     return is_empty(state, index) and not needed_alone_on(state, index)[0]
 
 
-def _move(plan: Plan, index: int, tasks: list[int], size: int) -> Iterator[Decision]:
-    """Move the results that live there alone, unless those who need them are done before that."""
-    state = plan.state
-    if state.keeping is not None and any(task in state.keeping.moving for task in tasks):
+def _move(plan: Plan, index: int, tasks: Collection[int], size: int) -> Iterator[Decision]:
+    """Move the results that live there alone, unless those who need them are done before that.
+
+    What could be brought to none of the nodes that were tried waits until it is not needed any more.
+    """
+    state, keeping = plan.state, plan.state.keeping
+    paused_until = plan.memory.get(("moves paused", index), -inf)
+    if state.now < paused_until:
+        _wake(plan, paused_until)
+        return
+    targets = stay_longest(state, index)
+    if keeping is None or not targets:
+        return
+    plan.memory["moves paused", index] = state.now + PAUSE_S
+    if any(task in keeping.moving for task in tasks):
         return  # under way
     takes_s = move_s(size)
-    if needed_for_s(state, tasks) <= takes_s:
+    if needed_for_s(state, keeping, tasks) <= takes_s:
         _wake(plan, state.now + takes_s)
         return
-    to = stays_longest(state, index)
-    tries = plan.memory.get(("moves", index), 0)
-    if to < 0 or tries >= MOST_MOVES:
-        return  # it waits until they are not needed any more
-    plan.memory["moves", index] = tries + 1
-    yield MoveResults(
-        state.now,
-        tasks,
-        index,
-        to,
-        f"{count(len(tasks), 'result')} that live there alone are needed, and the node shall go",
-    )
+    for to, movable in by_target(keeping, tasks, targets).items():
+        yield MoveResults(
+            state.now,
+            movable,
+            index,
+            to,
+            f"{count(len(movable), 'result')} that live there alone are needed, and the node shall go",
+        )
 
 
 def notices(plan: Plan, settings: Scaling) -> Iterator[Decision]:
