@@ -430,6 +430,18 @@ def test_a_task_whose_partition_nobody_makes_waits_as_long_as_other_work_goes_on
     assert story.phase("t").name == "LAUNCHED"
 
 
+def test_a_partition_that_waits_for_what_stands_behind_that_keeps_nothing_from_failing() -> None:
+    jobs = [in_pair("first"), job("t", partition="nobodys"), in_pair("last", "t")]
+    story = Carved(*jobs, on=nodes(3), partitions=(PAIR,))
+    story.settles()
+    assert (story.phase("first").name, story.phase("t").name) == ("LAUNCHED", "READY")
+    story.end("first")
+    story.settles()
+    assert (story.phase("t").name, story.phase("last").name) == ("FAILED", "SKIPPED")
+    assert "which nobody has declared or asked for" in story.cause("t")
+    assert story.state.finished
+
+
 def test_a_second_partition_of_a_living_name_is_not_made() -> None:
     story = Carved(job("t"), on=nodes(4))
     story.ask(PAIR)

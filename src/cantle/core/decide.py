@@ -198,8 +198,8 @@ def _may_be_ordered(state: State) -> bool:
 
 
 def _is_stuck(state: State) -> bool:
-    """Nothing runs, nothing is on its way, and no partition may still take something in."""
-    return not (state.awaited or state.stopping or state.partitions.living or _more_may_come(state))
+    """Nothing runs, and nothing is on its way."""
+    return not (state.awaited or state.stopping or _more_may_come(state))
 
 
 def _more_may_come(state: State) -> bool:

@@ -103,23 +103,43 @@ def _why_no_elements(state: State, wish: PartitionWish, shape: Shape, room: Room
 
 def refuse_what_nobody_makes(state: State) -> Iterator[Decision]:
     """When nothing else is left to do: fail the ready tasks of partitions that nobody declared or ever asked for."""
+    if state.partitions.living and not _all_wait_for_what_nobody_makes(state):
+        return
+    for number in _queues_that_nobody_serves(state):
+        shape = state.queues[number].shape
+        name = shape.partition
+        how = (
+            f"ask for it in the program before: pilot.partition(name={name!r})"
+            if _is_of_a_program(state, shape.study)
+            else "declare it under `cantle: partitions:`, or make it while the run goes on: "
+            f"cantle partition create DIR {name}"
+        )
+        why = f"runs in the partition {name}, which nobody has declared or asked for, and nothing else is left to do; {how}"
+        for task in state.queues[number].ready():
+            yield Refuse(state.now, task, why)
+
+
+def _queues_that_nobody_serves(state: State) -> list[int]:
+    """Of tasks in partitions that nobody declared or ever asked for."""
     of = state.partitions
     known = {(number, wish.name) for number, study in enumerate(state.studies) for wish in study.added.partitions}
     known |= {partition.key for partition in of.all} | set(of.requests) | set(of.withheld)
-    for name, queues in list(state.homes.items()):
-        for number in queues:
-            shape = state.queues[number].shape
-            if not shape.partition or (shape.study, name) in known or (ALL, name) in known:
-                continue
-            how = (
-                f"ask for it in the program before: pilot.partition(name={name!r})"
-                if _is_of_a_program(state, shape.study)
-                else "declare it under `cantle: partitions:`, or make it while the run goes on: "
-                f"cantle partition create DIR {name}"
-            )
-            why = f"runs in the partition {name}, which nobody has declared or asked for, and nothing else is left to do; {how}"
-            for task in state.queues[number].ready():
-                yield Refuse(state.now, task, why)
+    return [
+        number
+        for queues in state.homes.values()
+        for number in queues
+        if (shape := state.queues[number].shape).partition
+        and not {(shape.study, shape.partition), (ALL, shape.partition)} & known
+    ]
+
+
+def _all_wait_for_what_nobody_makes(state: State) -> bool:
+    """Whether the partitions that there are only wait for tasks that stand behind those: nothing else is ready."""
+    for partition in state.partitions.living.values():
+        if partition.running or partition.closing or partition.standing != Standing.ACTIVE:
+            return False
+    nobodys = set(_queues_that_nobody_serves(state))
+    return all(number in nobodys for number, queue in enumerate(state.queues) if queue.head() is not None)
 
 
 def refuse_what_is_left_behind(state: State) -> Iterator[Decision]:
