@@ -432,3 +432,22 @@ def test_local_files_are_brought_into_the_partition_of_the_task_that_takes_them(
     assert isinstance(move, MoveResults) and (move.tasks, move.node, move.to) == ([0], 1, 0)
     tale.move("a", 1, 0)
     assert tale.launches() == ["b"]
+
+
+def test_a_task_whose_files_can_be_brought_to_no_node_where_it_could_run_fails_with_the_reason() -> None:
+    there = [TWO[0], node("n1", 4, machine="m1")]
+    tale = Tale(job("a", local=("/x",)), job("b", "a", cores=4), job("other"), on=there)
+    tale.happens(Launch(tale.state.now, 0, 1, (Place(0, "0"),)))
+    tale.happens(Launch(tale.state.now, 2, 1, (Place(1, "0"),)))
+    tale.end("a", kept=9)
+    [move] = tale.decides()
+    assert isinstance(move, MoveResults) and move.to == 1
+    tale.move("a", 0, 1, "no space left on device")
+    assert tale.decides() == []
+    tale.end("other")
+    tale.decides()
+    assert tale.phase("b").name == "FAILED"
+    assert tale.cause("b") == (
+        "takes files that a left on n0, where it cannot run; they could be brought to no other node, the last time to n1: "
+        "no space left on device"
+    )

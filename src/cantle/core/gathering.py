@@ -1,7 +1,8 @@
 """When are local files brought to where a task can run that takes them?
 
 It runs where its files are. When no node that has all of them can be used for it, they are brought together on one that can:
-on the one with most of their bytes already. A node to which they could not be brought is not tried again.
+on the one with most of their bytes already. A node to which they could not be brought is not tried again. When none is left,
+and nothing runs or comes that could change that, the task fails.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from cantle.core.keeping import Keeping
 from cantle.core.nearness import DEPTH
 from cantle.core.queues import Shape
 from cantle.core.state import State
-from cantle.model.records import Decision, MoveResults
+from cantle.model.records import Decision, MoveResults, Refuse
 from cantle.model.resources import indexes
 
 
@@ -55,6 +56,9 @@ def _bring_together(state: State, keeping: Keeping, task: int, usable: int) -> I
 
     able = [i for i in indexes(usable) if not any((parent, i) in keeping.problems for parent in missing(i))]
     if not able:
+        coming = state.awaited or (state.scaling is not None and state.scaling.open)
+        if not (state.running or coming or state.drained_names):
+            yield Refuse(state.now, task, _why_not_brought(state, keeping, files, usable))
         return
     to = min(able, key=lambda index: (sum(keeping.results[parent].size for parent in missing(index)), index))
     by_source: dict[int, list[int]] = {}
@@ -64,6 +68,21 @@ def _bring_together(state: State, keeping: Keeping, task: int, usable: int) -> I
         yield MoveResults(
             state.now, parents, source, to, f"{state.tasks[task].name} takes them, and cannot run where they are"
         )
+
+
+def _why_not_brought(state: State, keeping: Keeping, files: list[int], usable: int) -> str:
+    """What went wrong with the first of them, on the last node to which it was to be brought."""
+    nodes = state.room.nodes
+    for parent in files:
+        for to in reversed(indexes(usable)):
+            if (parent, to) in keeping.problems:
+                where = nodes[indexes(keeping.nodes_with(parent))[0]].name
+                whose = state.tasks[parent].name
+                return (
+                    f"takes files that {whose} left on {where}, where it cannot run; they could be brought to no other node, "
+                    f"the last time to {nodes[to].name}: {keeping.problems[parent, to]}"
+                )
+    return "takes files that could be brought to no node where it could run"
 
 
 def _is_file(keeping: Keeping, parent: int) -> bool:
