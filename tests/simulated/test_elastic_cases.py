@@ -228,3 +228,12 @@ def test_what_should_take_longer_than_any_node_lasts_asks_for_no_node() -> None:
     for policy in ("demand", "eta:1s", "no-progress:1s", "payoff"):
         found = elastic(jobs, [Kind("cpu", 1, most=4, lasts_s=50.0)], 10.0, scaling=replace(QUICK, policies=(policy,)))
         assert found.done == 1 and found.state.expired and found.adds["cpu"] <= 2, policy
+
+
+def test_what_nobody_makes_a_partition_for_keeps_no_run_on_nodes_that_come_and_go_for_ever() -> None:
+    jobs = [job("gpu", gpus=1), job("t", partition="p")]
+    there = [Node("first", 1, ends_at=5.0)]
+    fixed = replace(QUICK, policies=("fixed:2",))
+    found = elastic(jobs, [Kind("cpu", 1, most=2, lasts_s=50.0)], 1.0, there=there, scaling=fixed)
+    assert found.state.stopping.startswith("the allocation is over")
+    assert found.state.now <= 50.0

@@ -107,8 +107,13 @@ def end_what_cannot_be_done(state: State, lifetimes: Lifetimes, open_ended: bool
     if open_ended or not state.totals[Phase.READY]:
         return
     blocked: tuple[float, int] | None = None
-    for queue in state.queues:
-        if queue.head() is None:
+    unserved: list[int] = []
+    if len(state.homes) > 1:
+        from cantle.core.unmakeable import queues_that_nobody_serves
+
+        unserved = queues_that_nobody_serves(state)
+    for number, queue in enumerate(state.queues):
+        if queue.head() is None or number in unserved:
             continue
         seconds, task = _shortest(state, queue)
         if _could_run(state, lifetimes, queue, seconds) and not why_never_as(state, queue.shape):

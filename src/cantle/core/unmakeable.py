@@ -105,7 +105,7 @@ def refuse_what_nobody_makes(state: State) -> Iterator[Decision]:
     """When nothing else is left to do: fail the ready tasks of partitions that nobody declared or ever asked for."""
     if state.partitions.living and not _all_wait_for_what_nobody_makes(state):
         return
-    for number in _queues_that_nobody_serves(state):
+    for number in queues_that_nobody_serves(state):
         shape = state.queues[number].shape
         name = shape.partition
         how = (
@@ -119,7 +119,7 @@ def refuse_what_nobody_makes(state: State) -> Iterator[Decision]:
             yield Refuse(state.now, task, why)
 
 
-def _queues_that_nobody_serves(state: State) -> list[int]:
+def queues_that_nobody_serves(state: State) -> list[int]:
     """Of tasks in partitions that nobody declared or ever asked for."""
     of = state.partitions
     known = {(number, wish.name) for number, study in enumerate(state.studies) for wish in study.added.partitions}
@@ -138,7 +138,7 @@ def _all_wait_for_what_nobody_makes(state: State) -> bool:
     for partition in state.partitions.living.values():
         if partition.running or partition.closing or partition.standing != Standing.ACTIVE:
             return False
-    nobodys = set(_queues_that_nobody_serves(state))
+    nobodys = set(queues_that_nobody_serves(state))
     return all(number in nobodys for number, queue in enumerate(state.queues) if queue.head() is not None)
 
 

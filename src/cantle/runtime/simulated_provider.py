@@ -76,7 +76,8 @@ class SimulatedProvider:
         if ledger is None or event.request < 0:
             return [0.0] * len(event.nodes)
         asked = ledger.requests[event.request]
-        lives_s = self.lives(ledger.kinds[asked.kind], event.request)
+        kind = ledger.kinds.get(asked.kind)  # others may have been declared meanwhile
+        lives_s = self.lives(kind, event.request) if kind is not None else 0.0
         return [event.time + lives_s if lives_s else 0.0] * len(event.nodes)
 
     def _asked(self, state: State, decision: RequestNodes) -> list[Event]:
