@@ -25,7 +25,7 @@ from cantle.readers.kinds import _OF_KIND, _OF_PROVIDER, _PROVIDERS, kinds_in
 from cantle.readers.maestro import MaestroReader
 from cantle.readers.quantities import duration_s
 from cantle.report.loading import Condition, load
-from cantle.runtime.scaling_functions import ANSWERS_WITHIN_S, ASKED_EVERY_S
+from cantle.runtime.scaling_functions import ANSWERS_WITHIN_S, ASKED_EVERY_S, MOST_PAUSE_S
 
 PAGE = (Path(__file__).parent.parent / "docs" / "elastic.md").read_text()
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -145,7 +145,8 @@ def test_every_field_of_the_snapshot_is_in_its_table_and_no_other() -> None:
 def test_the_numbers_of_the_text_are_those_of_the_code() -> None:
     function = section("A function of your own")
     assert ASKED_EVERY_S == 2 and "every two seconds at most" in function
-    assert f"nothing for {ANSWERS_WITHIN_S:g} s" in function
+    assert f"has not returned for {ANSWERS_WITHIN_S:g} s" in function
+    assert MOST_PAUSE_S == 60 and "each time\nlater, up to a minute" in function
     assert MOST_ENDS == 100 and "the first hundred" in function
     assert MOVES_MIB_PER_S == 100 and "100 MB/s" in PAGE
     assert MOST_AGAIN == 5 and "five times at most" in PAGE

@@ -194,3 +194,12 @@ def test_a_call_begins_in_the_runs_directory_wherever_the_one_before_went(pilot:
 def test_what_a_call_waits_for_is_a_list(pilot: cantle.Pilot) -> None:
     with pytest.raises(cantle.RequestError, match=r"give a list of futures, as in after=\[abs-"):
         take.submit(1, after=pilot.submit(abs, -1))  # type: ignore[arg-type]
+
+
+def test_in_an_executor_what_a_task_says_of_its_own_calls_goes_first(pilot: cantle.Pilot) -> None:
+    with pytest.raises(cantle.RequestError, match="executor: there is no option core="):
+        pilot.executor(core=3)  # type: ignore[call-arg]
+    executor = pilot.executor(name="theirs", retries=2)
+    futures = [executor.submit(each, 1) for each in (take, take.with_options(name="own"), abs)]
+    assert [future.result(30) for future in futures] == [1, 1, 1]
+    assert [future.name.partition("-")[0] for future in futures] == ["theirs", "own", "theirs"]  # type: ignore[attr-defined]

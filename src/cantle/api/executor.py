@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cantle.api.needs import Options
+from cantle.api.needs import Options, step_of
 from cantle.api.tasks import Task, is_lasting
 
 if TYPE_CHECKING:
@@ -18,10 +18,10 @@ R = TypeVar("R")
 
 
 class Executor(concurrent.futures.Executor):
-    """An executor of the standard library whose calls run on a pilot's nodes."""
+    """An executor of the standard library whose calls run on a pilot's nodes. What a task says of its own calls goes first."""
 
     def __init__(self, pilot: Pilot, options: Options) -> None:
-        Task(_nothing, options)  # raises what is wrong with them now
+        step_of("executor", options)  # raises what is wrong with them now
         self._pilot = pilot
         self._options = options
         self._tasks: weakref.WeakKeyDictionary[Callable[..., Any], Task[..., Any]] = weakref.WeakKeyDictionary()
@@ -32,7 +32,7 @@ class Executor(concurrent.futures.Executor):
         """Hand in a call. Raises RuntimeError after `shutdown`, and what `Pilot.submit` raises."""
         if self._is_shut:
             raise RuntimeError("cannot schedule new futures after shutdown")
-        task = fn if isinstance(fn, Task) else self._task_of(fn)
+        task = fn if isinstance(fn, Task) and not self._options else self._task_of(fn)
         future: Future[R] = self._pilot.hand_in(task, args, kwargs)
         self._futures.add(future)
         return future
@@ -51,13 +51,13 @@ class Executor(concurrent.futures.Executor):
             wait_for(left)
 
     def _task_of(self, function: Callable[..., R]) -> Task[..., R]:
-        if not is_lasting(function):
+        if not (isinstance(function, Task) or is_lasting(function)):
             return Task(function, self._options)
         task = self._tasks.get(function)
         if task is None:
-            task = self._tasks[function] = Task(function, self._options)
+            if isinstance(function, Task):
+                task = Task(function.function, {**self._options, **function.options})
+            else:
+                task = Task(function, self._options)
+            self._tasks[function] = task
         return task
-
-
-def _nothing() -> None:
-    """Whose options are looked at."""
