@@ -253,7 +253,7 @@ def test_explain_says_why_the_ranks_do_not_begin():
         TaskHindered(7.0, 0, 1, "Slurm does not start the step yet"),
     ):
         state.apply(record)
-    assert "Its ranks have not begun: Slurm does not start the step yet." in explain(state, 0)[0]
+    assert "It has not begun: Slurm does not start the step yet." in explain(state, 0)[0]
     state.apply(TaskHindered(8.0, 0, 1))
     assert "have not begun" not in explain(state, 0)[0]
     state.apply(TaskHindered(9.0, 0, 1, "again"))

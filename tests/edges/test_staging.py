@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,10 @@ from cantle.allocations.groups import parse_groups
 from cantle.allocations.local import LocalAllocation
 from cantle.core.packing import find_places
 from cantle.core.room import Room
-from cantle.engines import staging
+from cantle.engines import porter, staging
+from cantle.engines.luggage import Luggage
 from cantle.engines.process import ProcessEngine
-from cantle.model.records import Launch, TaskEnded
+from cantle.model.records import Launch, TaskEnded, TaskHindered
 from cantle.model.resources import Needs, Node, Place
 from cantle.model.study import Command, Stage
 from cantle.runner.messages import Start
@@ -245,12 +247,53 @@ def test_nothing_begins_on_a_node_that_went_while_files_were_read_nor_when_the_r
     assert not (slow.folder / "run" / "told").exists()
 
 
+def test_a_file_that_does_not_come_is_told_of_and_another_one_of_the_same_folder_is_read_meanwhile(
+    slow: Slow, monkeypatch
+) -> None:
+    monkeypatch.setattr(porter, "TELLS_S", 0.2)
+    monkeypatch.setattr(porter, "LOOK_S", 0.0)
+    (slow.folder / "quick").write_text("quick ")
+    stage = Stage(((str(slow.folder / "quick"), "work/"),))
+    quick = Command(argv=("/bin/sh", "-c", "cat quick >> ../told"), cwd="work", stage=stage)
+    with slow.rig() as r:
+        r.launch(0, slow.command, cores="0")
+        r.wait_for(slow.is_being_read, "nobody reads it")
+        r.launch(1, quick, node=1, cores="0")
+        assert r.ended(1).outcome == "done"
+
+        def told() -> list[TaskHindered]:
+            return [event for event in r.events if isinstance(event, TaskHindered)]
+
+        r.wait_for(lambda: bool(told()), "nobody tells that it hangs")
+        assert told()[0].task == 0
+        assert f"{slow.folder}/slow has been read for" in told()[0].why
+        slow.arrives()
+        assert r.ended(0).outcome == "done"
+        assert [told()[-1].task, told()[-1].why] == [0, ""], "it is taken back"
+    assert slow.told == "quick late "
+
+
+def test_what_came_for_an_attempt_whose_node_went_is_not_kept() -> None:
+    inbox = SelectInbox()
+    luggage = Luggage(inbox, lambda _node, _start: None, lambda _key, _why: None, {})
+    command = Command(argv=("/bin/true",), stage=Stage((), ("x",)))
+    for number in range(2):
+        luggage.send(number, Node("n", 1, apart=True), Start((number, 1), command, "0"), "/run", None)
+    while len(luggage._homes) < 2:
+        inbox.wait(1.0)
+    luggage.node_gone(0)
+    assert list(luggage._homes) == [(1, 1)]
+    luggage.close()
+    inbox.close()
+
+
 def test_whatever_keeps_a_file_from_being_read_is_its_attempts_fault_alone(slow: Slow, monkeypatch) -> None:
-    def broken(*_: object) -> None:
+    def broken(*_: object) -> Iterator[str]:
+        yield "file"
         raise KeyError
 
     with slow.rig() as r:
-        monkeypatch.setattr(staging, "staged", broken)
+        monkeypatch.setattr(staging, "reading", broken)
         r.launch(0, slow.command, cores="0")
         assert r.ended(0).detail == "what it stages in: KeyError"
         r.launch(1, shell("true"), cores="0")

@@ -252,7 +252,7 @@ def _runs(state: State, task: int) -> str:
         return f"{state.tasks[task].name} stands in line behind {ahead}, attempt {launch.attempt}, on {where}."
     verb = "runs" if state.phases[task] == Phase.RUNNING else "is being started"
     why = state.hindered.get(task)
-    hindered = f" Its ranks have not begun: {_sentence(why)}" if why else ""
+    hindered = f" It has not begun: {_sentence(why)}" if why else ""
     ending = f" It is being ended: {state.being_stopped[task]}." if task in state.being_stopped else ""
     return f"{state.tasks[task].name} {verb}, attempt {launch.attempt}, on {where}.{hindered}{ending}"
 

@@ -36,15 +36,12 @@ class Luggage:
         self._unstartable = unstartable
         self._local_files = local_files
         self._porter: Porter | None = None
-        self._homes: dict[Key, str] = {}
-        """Of attempts that bring files back, to which run's directory."""
+        self._homes: dict[Key, tuple[str, int]] = {}
+        """Of attempts that bring files back, to which run's directory, and from which node."""
 
-    def send(self, index: int, node: Node, start: Start, directory: str) -> None:
+    def send(self, index: int, node: Node, start: Start, directory: str, behind: int | None) -> None:
         """Let the start go to the node's runner when what it stages in has been read, and whom it follows has gone there."""
         stage = start.command.stage
-
-        def read() -> Staged | None:
-            return None if stage is None else staging.staged(stage, directory, node.apart)
 
         def post(found: Staged | None, why_not: str) -> None:
             if why_not:
@@ -56,7 +53,7 @@ class Luggage:
                 self._unstartable(start.key, no_text(error))
                 return
             if stage is not None:
-                self._homes[start.key] = directory
+                self._homes[start.key] = (directory, index)
                 if stage.local:
                     self._local_files[start.key[0]] = staging.paths_alone(start.command, directory, node.apart)
 
@@ -64,7 +61,8 @@ class Luggage:
             from cantle.engines.porter import Porter
 
             self._porter = Porter(self._inbox)
-        self._porter.fetch(start.key, index, read, post)
+        reading = None if stage is None else staging.reading(stage, directory, node.apart)
+        self._porter.fetch(start.key, index, reading, post, behind)
 
     def is_ahead_of(self, behind: int | None) -> bool:
         """Whether what goes with that task's attempt is still on its way, so that who follows it has to go the same way."""
@@ -76,8 +74,8 @@ class Luggage:
 
     def taken_in(self, ended: Ended) -> Ended:
         """The end of an attempt, once the files that came with it are where they belong."""
-        home = self._homes.pop(ended.key, None)
-        if home is None:
+        home, _ = self._homes.pop(ended.key, ("", -1))
+        if not home:
             return ended
         try:
             staging.take_in(home, ended.files)
@@ -86,9 +84,15 @@ class Luggage:
         return replace(ended, files=())
 
     def node_gone(self, index: int) -> None:
-        """Nothing begins there any more."""
+        """Nothing begins there any more, nor comes back."""
+        self._homes = {key: home for key, home in self._homes.items() if home[1] != index}
         if self._porter is not None:
             self._porter.node_gone(index)
+
+    def tick(self) -> None:
+        """Tell now and then of attempts for which nothing comes."""
+        if self._porter is not None:
+            self._porter.tick()
 
     def close(self) -> None:
         """Nothing more is sent."""

@@ -259,7 +259,7 @@ class ProcessEngine:
         after = (launch.behind, launch.if_done) if launch.if_done and launch.behind is not None else None
         start = Start(key, command, place.cores, place.gpus, walltime_s, memory_mib, after)
         if command.stage is not None or (self._luggage is not None and self._luggage.is_ahead_of(launch.behind)):
-            self._with_luggage().send(place.node, link.node, start, self._directory_of(command))
+            self._with_luggage().send(place.node, link.node, start, self._directory_of(command), launch.behind)
             return
         try:
             self.post(place.node, start)
@@ -290,6 +290,8 @@ class ProcessEngine:
         """Send what has been gathered since the last flush."""
         if self._gangs is not None:
             self._gangs.tick()
+        if self._luggage is not None:
+            self._luggage.tick()
         if self._agents is not None:
             self._agents.tick(time.monotonic())
         for index, link in list(self._links.items()):

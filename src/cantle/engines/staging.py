@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from glob import glob
 from pathlib import Path
 
@@ -18,14 +19,29 @@ def staged(stage: Stage, directory: str, apart: bool) -> Staged:
 
     Raises OSError when a file cannot be read, ValueError when there is none, or too much of it.
     """
+    steps = reading(stage, directory, apart)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as over:
+            found: Staged = over.value
+            return found
+
+
+def reading(stage: Stage, directory: str, apart: bool) -> Generator[str, None, Staged]:
+    """As `staged`, step by step: before each one it says which file, or pattern, it is about to look at."""
     files: dict[str, tuple[str, int, bytes]] = {}
     size = 0
     for source, name in stage.files:
-        paths = sorted(glob(source, recursive=True)) if any(letter in source for letter in "*?[") else [source]
+        paths = [source]
+        if any(letter in source for letter in "*?["):
+            yield source
+            paths = sorted(glob(source, recursive=True))
         if not paths:
             raise ValueError(f"there is no {source}")
         for path in map(Path, paths):
             there = f"{name}{path.name}" if name.endswith("/") else name
+            yield str(path)
             if path.is_dir():
                 raise ValueError(f"{path} is a folder; name files, as in {path.name}/*")
             if path == Path(directory, there) and not apart:

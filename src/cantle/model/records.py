@@ -289,7 +289,10 @@ class TaskEnded(Record, frozen=True, tag=True, gc=False):
 
 
 class TaskHindered(Record, frozen=True, tag=True):
-    """The attempt has begun, but what starts its ranks says that it cannot, or not yet; `why` "": it can after all."""
+    """What keeps a launched attempt from beginning: what starts its ranks cannot, or what goes with it does not come.
+
+    `why` "": it can after all.
+    """
 
     task: int
     attempt: int
