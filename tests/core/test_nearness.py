@@ -80,21 +80,30 @@ def test_another_task_of_the_queue_that_is_at_home_where_there_is_room_goes_firs
     assert machine_of(story, "z") == "other"
 
 
-def test_what_an_order_lets_go_much_later_is_passed_over_however_high_its_rank() -> None:
-    jobs = [
-        job("q"),
-        job("p"),
-        job("x", "q", estimate_s=30),
-        job("y", "q", estimate_s=2),
-        job("z", "p", estimate_s=18),
-    ]
-    story = Story(*jobs, on=TWO)
+def in_order(*jobs: Job, kept: int = 0) -> list[str]:
+    """What is launched on the other machine once x runs on the one where q ran, at home of y, the next in the order."""
+    story = Story(job("q"), job("p"), job("x", "q", estimate_s=30), *jobs, on=TWO)
     story.launches()
     story.happens(OrderTasks(story.state.now, [2, 3, 4], "as the test likes it"))
-    story.end("q")
+    story.end("q", kept=kept)
     assert story.launches() == ["x"]
     story.end("p")
-    assert story.launches() == [], "y waits for its machine, and z is not nearly as urgent now"
+    return story.launches()
+
+
+def test_in_an_order_nobody_waits_for_a_machine() -> None:
+    y, z = job("y", "q", estimate_s=20), job("z", "p", estimate_s=18)
+    assert in_order(y, z) == ["y"], "without an order z would go first"
+
+
+def test_in_an_order_a_task_goes_first_that_is_at_home_if_as_much_hangs_on_it() -> None:
+    y, z = job("y", "q", estimate_s=20), job("z", "p", estimate_s=19.5)
+    assert in_order(y, z) == ["z"]
+
+
+def test_in_an_order_a_task_waits_for_what_lives_on_a_node_alone() -> None:
+    y, z = job("y", "q", estimate_s=20), job("z", "p", estimate_s=1)
+    assert in_order(y, z, kept=1) == []
 
 
 def test_a_machine_that_is_gone_is_not_waited_for() -> None:

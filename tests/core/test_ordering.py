@@ -14,6 +14,7 @@ from cantle.core.explain import explain
 from cantle.core.packing import best_fit
 from cantle.core.plan import Plan
 from cantle.core.state import State
+from cantle.model.kinds import Kind
 from cantle.model.records import (
     KindsDeclared,
     Launch,
@@ -161,18 +162,34 @@ def test_no_order_is_set_where(jobs: list[Job], rest: dict[str, Any]) -> None:
     assert orders(story) == []
 
 
-def test_no_order_is_set_while_another_study_is_under_way_or_nodes_may_be_asked_for() -> None:
+def test_no_order_is_set_while_another_study_is_under_way() -> None:
     story = Story(*families())
     story.happens(StudyAdded(1, "other", [Step("step")]))
     story.happens(TasksAdded(1, len(story.state.tasks), [Task("other", 1)], 1))
     story.join(node(cores=8))
     story.decides()
     assert orders(story) == []
-    grows = Story(*families())
-    grows.happens(KindsDeclared(1, []))
-    grows.join(node(cores=8))
-    grows.decides()
-    assert orders(grows) == []
+
+
+def test_where_nodes_are_asked_for_an_order_is_sought_as_they_come() -> None:
+    story = Story(*families())
+    story.happens(KindsDeclared(1, [Kind("cpu", 4, most=2, starts_in_s=1)]))
+    story.decides()
+    assert orders(story) == [] and story.state.scaling is not None
+    story.join(node("n0", 4), node("n1", 4))
+    story.decides()
+    assert len(orders(story)) == 1
+
+
+def test_the_longest_chain_that_is_ready_is_known_in_whatever_order_they_go() -> None:
+    story = Story(job("long", estimate_s=9), job("short", estimate_s=1), job("waits", "short", estimate_s=99))
+    assert story.state.longest_ready_s() == 100
+    story.happens(OrderTasks(1, [0, 1, 2], "as the test likes it"))
+    assert story.state.longest_ready_s() == 100
+    story.decider = Decider(orders=False)
+    story.join(node())
+    story.runs_through("long", "short", "waits")
+    assert story.state.longest_ready_s() == 0
 
 
 def test_no_order_is_sought_among_very_many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,8 @@ from builders import CheckedState, Job, study_records
 from cantle.core.bounds import lower_bound
 from cantle.core.decide import Decider
 from cantle.core.state import State
-from cantle.model.records import Launch, OrderTasks
+from cantle.model.kinds import Kind
+from cantle.model.records import KindsDeclared, Launch, OrderTasks
 from cantle.model.resources import Node
 from cantle.runtime.loop import NoLog, run
 from cantle.runtime.simulated import Fate, SimulatedWorld
@@ -114,3 +115,19 @@ def test_nodes_that_go_and_come_cost_what_ran_on_them_and_nothing_else() -> None
     assert any(isinstance(record, OrderTasks) for record in state.records)
     launched = sum(isinstance(record, Launch) for record in state.records)
     assert launched == len(jobs) + 6 * 4, "what ran on the nodes that went is launched again, and nothing else"
+
+
+def test_families_overlap_on_nodes_that_were_asked_for() -> None:
+    jobs = chromosomes()
+    ends = []
+    for orders in (False, True):
+        state = State()
+        for record in study_records(jobs):
+            state.apply(record)
+        state.apply(KindsDeclared(0.0, [Kind("cpu", 8, most=16, starts_in_s=30.0)]))
+        world = SimulatedWorld(state, [], lambda task, _: Fate(jobs[task].estimate_s))
+        run(state, world, NoLog(), Decider(orders=orders))
+        assert state.succeeded
+        ends.append(state.now)
+    assert ends[1] <= 0.9 * ends[0]
+    assert ends[1] <= 30 + 1.03 * lower_bound(state.tasks, 128)

@@ -4,7 +4,8 @@ What a task reads, its parents wrote; most of it is still in the memory or on th
 task prefers the machine of most of its parents, or of most bytes where results live on nodes. When that is full, another task
 of its queue that is at home where there is room goes first, and the one that was passed over waits for a moment: long enough
 that a core there is likely to come free, short against what it would lose elsewhere. Then it runs anywhere. (This is delay
-scheduling.) On a single machine nothing of this happens.
+scheduling.) Where tasks go in an order that was reckoned (`ordering`), nobody waits, and only like goes before like: what the
+order gains would be lost. On a single machine nothing of this happens.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ MOST_S = 3.0
 """and never longer than that."""
 AS_URGENT = 0.8
 """Another task goes first only when nearly as much hangs on it."""
+ALIKE = 0.05
+"""In an order that was reckoned, only tasks whose ranks differ by no more than this part change places."""
 UNKNOWN_BYTES = 1 << 16
 """An input of which nobody knows how large it is weighs as much as this, and so does one that is smaller."""
 DEPTH = 16
@@ -64,13 +67,14 @@ class Nearness:
         anywhere = places_for(plan.room_for(head), needs)
         if anywhere is None:
             return head, None
+        if head in state.ordered and state.keeping is None:
+            return self._in_order(plan, queue, places_for) or (head, anywhere)
         room = plan.room_for(head)
         overdue = -1
         choosy = state.choosy
-        ordered, ranks = state.ordered, state.ranks
-        least = AS_URGENT * ordered.get(head, ranks[head])
+        least = AS_URGENT * state.ranks[head]
         for task in queue.first(DEPTH):
-            if ordered.get(task, ranks[task]) < least:
+            if state.ranks[task] < least:
                 break
             home = self._home(plan, task)
             if choosy and task != head:
@@ -92,6 +96,17 @@ class Nearness:
         if overdue >= 0:
             return overdue, places_for(plan.room_for(overdue), needs) if choosy else anywhere
         return head, None
+
+    def _in_order(self, plan: Plan, queue: ReadyQueue, places_for: PlacesFor) -> tuple[int, tuple[Place, ...]] | None:
+        """Of the first tasks one at home where there is room, if as much hangs on it as on the very first."""
+        ranks = plan.state.ranks
+        rank = ranks[queue.heap[0][1]]
+        for task in queue.first(DEPTH):
+            home = self._home(plan, task) if abs(ranks[task] - rank) <= ALIKE * rank else 0
+            near = places_for(plan.room_for(task).within(home), queue.shape.needs) if home else None
+            if near is not None:
+                return task, near
+        return None
 
     def _home(self, plan: Plan, task: int) -> int:
         """The nodes, as bits, of the machine with most of its inputs (by bytes, if known); 0 when there is none to prefer."""

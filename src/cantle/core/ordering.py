@@ -56,7 +56,7 @@ def reorder(plan: Plan) -> Iterator[Decision]:
 
 def _only_study(state: State) -> StudyState | None:
     """The study that has all nodes to itself, if its tasks are known and may run on any of them, each in one way."""
-    if state.observed or state.scaling is not None or state.partitions.living:
+    if state.observed or state.partitions.living:
         return None
     found = [study for study in state.studies if not study.over]
     if len(found) != 1:

@@ -174,6 +174,13 @@ class State:
         """The same where no order was set: the rank, and for a task on several cores a part of its area."""
         return self.ranks[task] + self.queue_of(task).breadth * self.tasks[task].estimate_s
 
+    def longest_ready_s(self) -> float:
+        """Seconds of the longest chain that begins with a ready task; 0 when none is ready."""
+        if not self.ordered:
+            return max((-queue.heap[0][0] for queue in self.queues if queue.head() is not None), default=0.0)
+        ready = (task for queue in self.queues for _, task in queue.heap if self.phases[task] == Phase.READY)
+        return max(map(self.unordered_urgency_of, ready), default=0.0)
+
     def is_sliced(self, shape: Shape) -> bool:
         """Whether tasks of this shape run in elements of slices alone."""
         slicing = self.studies[shape.study].added.slicing

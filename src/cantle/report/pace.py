@@ -65,10 +65,7 @@ class Pace:
             # What is below a task in its chain remains, however long the task itself goes on.
             rank = state.ranks[task] * scale
             longest = max(longest, rank - min(ran, each))
-        for queue in state.queues:
-            if queue.heap:
-                longest = max(longest, -queue.heap[0][0] * scale)
-        return max(area / cores, longest)
+        return max(area / cores, longest, state.longest_ready_s() * scale)
 
     def _each(self, row: int) -> float | None:
         if self._ended[row]:

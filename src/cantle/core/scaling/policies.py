@@ -178,7 +178,7 @@ def completion_s(look: Look) -> float:
     if not cores:
         return inf
     work = sum(work_left_s(plan, number) for number, study in enumerate(state.studies) if not study.over)
-    chain = max((-queue.heap[0][0] for queue in state.queues if queue.head() is not None), default=0.0)
+    chain = state.longest_ready_s()
     for task in state.running:
         chain = max(chain, state.ranks[task] - (state.now - state.launched_at[task]))
     return max(chain, work / cores)

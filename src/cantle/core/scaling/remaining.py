@@ -37,6 +37,7 @@ class Bulks:
         """By task: its bulk."""
         self.living: list[int] = []
         """Bulks of which not all tasks are over."""
+        self.ordered = state.ordered
         self.exact = True
         """Each bulk is one task."""
         self._split(state, levels)
@@ -44,6 +45,8 @@ class Bulks:
 
     def fits(self, state: State) -> bool:
         """Whether all tasks that are not over are in bulks, which are not too coarse by now."""
+        if self.ordered is not state.ordered:
+            return False
         if self.known != len(state.tasks) or not (self.exact or _left(state) > self.made_of // 2):
             return False
         return all(task in self.of for task in state.running)  # one that was over may run again
@@ -70,7 +73,7 @@ class Bulks:
         for found in members:
             told = [tasks[task].estimate_s for task in found if tasks[task].estimate_s > 0]
             self.told_s.append(sum(told) / len(told) if told else 0.0)
-            self.rank.append(max(state.ranks[task] for task in found))
+            self.rank.append(max(state.ordered.get(task, state.ranks[task]) for task in found))
             self.queue.append(state.shape_of_step[tasks[found[0]].step])
         self.living = list(range(len(members)))
 
