@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -87,11 +88,21 @@ def test_what_is_no_function_and_what_is_no_future_is_told_at_once(pilot: cantle
     assert cantle.gather([future]) == [4]
 
 
-def test_a_function_as_policy_is_told_to_be_named() -> None:
+def test_what_can_be_no_policy_is_told() -> None:
+    kinds = {"cpu": {"cores": 1, "provider": "local"}}
+    with pytest.raises(RequestError, match=r"scaling=3 is no policy and no list of policies"):
+        cantle.open(kinds=kinds, scaling=3)  # type: ignore[arg-type]
+    with pytest.raises(RequestError, match="is no policy and no list of policies"):
+        cantle.open(kinds=kinds, scaling=["demand", 3])  # type: ignore[list-item]
+
+    def scaler(plan: object) -> Iterator[object]:
+        yield plan
+
     with pytest.raises(RequestError, match='as in "my_module:function"'):
-        cantle.open(kinds={"cpu": {"cores": 1, "provider": "local"}}, scaling=len)  # type: ignore[arg-type]
-    with pytest.raises(RequestError, match='as in "my_module:function"'):
-        cantle.open(kinds={"cpu": {"cores": 1, "provider": "local"}}, scaling=["demand", len])  # type: ignore[list-item]
+        cantle.open(kinds=kinds, scaling=["demand", scaler])
+    lock = threading.Lock()
+    with pytest.raises(RequestError, match=r"scaling=lambda: it cannot be pickled: .*lock"):
+        cantle.open(kinds=kinds, scaling=lambda run: {"cpu": int(lock.locked())})
 
 
 class Model:

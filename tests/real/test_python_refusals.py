@@ -160,3 +160,55 @@ def test_a_program_that_ends_without_waiting_for_its_calls_is_told(left: str, sa
     )
     assert done.returncode == 0
     assert (said in done.stderr) if said else done.stderr == ""
+
+
+SCALING = """\
+import sys
+import cantle
+
+wanted = 2
+
+
+def wish(run):
+    if run.kinds["cpu"].up < 2:
+        return {"cpu": wanted}
+    raise KeyError("enough")
+
+
+if __name__ == "__main__":
+    kinds = {"cpu": {"cores": 1, "max": 3, "provider": "local"}}
+    with cantle.open(kinds=kinds, scaling=[wish, "cool-down=0s"]) as pilot:
+        while len(pilot.nodes()) < 2:
+            pass
+        pilot.submit(abs, -1).result()
+        while "enough" not in open("said").read():
+            pass
+        print(len(pilot.nodes()))
+"""
+
+
+def test_a_scaling_function_may_be_one_of_the_programs_own_and_is_told_of_with_its_line(state: Path) -> None:
+    (state / "grows.py").write_text(SCALING)
+    with (state / "said").open("w") as said:
+        done = subprocess.run(
+            [sys.executable, "grows.py"],
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
+            timeout=60,
+            cwd=state,
+            check=False,
+        )
+    told = (state / "said").read_text()
+    assert done.returncode == 0, told
+    line = SCALING.splitlines().index('    raise KeyError("enough")') + 1
+    by = "cantle.runtime.handed:wish could not say how many nodes it wants"
+    assert f"{by}: it raised KeyError: 'enough' ({state}/grows.py, line {line})" in told
+
+
+def test_calls_that_come_with_the_partition_in_which_they_run_find_it(pilot: cantle.Pilot) -> None:
+    for n in range(20):
+        part = pilot.partition(width=1)
+        calls = [part.submit(abs, -n), part.submit(abs, -n - 1)]
+        assert [call.result(30) for call in calls] == [n, n + 1]
+        part.close()

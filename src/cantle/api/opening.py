@@ -13,14 +13,19 @@ import sys
 from pathlib import Path
 from threading import Thread
 from time import localtime, monotonic, sleep, strftime
+from typing import TYPE_CHECKING
 
 from cantle.errors import MachineError, RequestError, writable
+from cantle.runtime.handed import FOLDER
 from cantle.runtime.pilot import private
 from cantle.runtime.pilot.address import directory_of
 from cantle.runtime.pilot.messages import Sit
 from cantle.runtime.pilot.visiting import stay
 from cantle.store.layout import Layout
 from cantle.store.lock import holder
+
+if TYPE_CHECKING:
+    from cantle.api.handing import HandedIn
 
 _ENDS_WITHIN_S = 60.0
 _PAUSE_S = 0.02
@@ -50,8 +55,11 @@ class Opened:
             private.give_back(Layout(self._own), lambda text: print(f"cantle: {text}", file=sys.stderr, flush=True))
 
 
-def begin(pilot: str, directory: Path | None, name: str, words: list[str]) -> Opened:
-    """Take a seat at the pilot of that name; "": at one that is begun with these words. Raises RequestError, MachineError."""
+def begin(pilot: str, directory: Path | None, name: str, words: list[str], functions: HandedIn | None = None) -> Opened:
+    """Take a seat at the pilot of that name; "": at one that is begun with these words, of which some may name `functions`.
+
+    Raises RequestError, MachineError.
+    """
     if pilot and words:
         raise RequestError(f"the pilot {pilot} has its nodes already: leave out what asks for others ({words[0]} ...)")
     name = name or _program()
@@ -62,7 +70,7 @@ def begin(pilot: str, directory: Path | None, name: str, words: list[str]) -> Op
         if pilot:
             _, connection = stay(directory_of(pilot), pilot, _sit(name, study))
             return Opened(pilot, study, connection, None)
-        own, called, connection = _begun_for(name, study, words)
+        own, called, connection = _begun_for(name, study, words, functions)
     except BaseException:
         if directory is None:
             _remove_if_empty(study)
@@ -71,11 +79,12 @@ def begin(pilot: str, directory: Path | None, name: str, words: list[str]) -> Op
     return Opened(called, study, connection, own)
 
 
-def _begun_for(name: str, study: Path, words: list[str]) -> tuple[Path, str, socket.socket]:
+def _begun_for(name: str, study: Path, words: list[str], functions: HandedIn | None) -> tuple[Path, str, socket.socket]:
     own = private.new(name)
     called = f"of {name}"
     try:
-        _start(own, words)
+        handed = own / "handed"
+        _start(own, words, handed if functions is not None and functions.put(handed) else None)
         _, connection = stay(own, called, _sit(name, study))
     except BaseException:
         _give_up(own)
@@ -94,9 +103,11 @@ def _unheard(_: str) -> None:
     """What is told of pilots of other programs is not for this one's user."""
 
 
-def _start(own: Path, words: list[str]) -> None:
+def _start(own: Path, words: list[str], handed: Path | None) -> None:
     command = [sys.executable, "-m", "cantle", "up", str(own), "--for-one-program", "-q", *words]
     environment = {**os.environ, "PYTHONPATH": _with_cantle(os.environ.get("PYTHONPATH", ""))}
+    if handed is not None:
+        environment[FOLDER] = str(handed)
     done = subprocess.run(
         command,
         env=environment,

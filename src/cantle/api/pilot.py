@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from cantle.api.arguments import Aside, unpicklable
 from cantle.api.futures import Future, Futures
+from cantle.api.handing import HandedIn
 from cantle.api.needs import Options, require_count, require_text
 from cantle.api.opening import Opened, begin
 from cantle.api.seat import Seat
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from cantle.api.executor import Executor
     from cantle.api.partitions import Partition
     from cantle.api.views import Shown
+    from cantle.core.scaling.snapshot import Snapshot
 
 R = TypeVar("R")
 MOST_FUNCTION = 64 << 20
@@ -35,8 +37,6 @@ _LAST_WORDS_S = 10.0
 """So long a pilot that is told to end all may take for it."""
 
 _WORDS = {
-    "scaling": 'no text and no list of texts, as in ["payoff", "idle=60s"]; a function of your own is named by where it is to '
-    'be imported from, as in "my_module:function"',
     "hosts": 'no text and no list of texts, as in ["server1:4", "node[01-16]"]',
     "options": 'no list of words, as in ["--listen", "--silence", "60"]',
 }
@@ -355,7 +355,7 @@ def open(
     hosts: str | Sequence[str] = (),
     slurm: Mapping[str, Any] | None = None,
     kinds: Mapping[str, Any] | str | None = None,
-    scaling: str | Sequence[str] = (),
+    scaling: str | Callable[[Snapshot], Any] | Sequence[str | Callable[[Snapshot], Any]] = (),
     pilot: str = "",
     directory: str | os.PathLike[str] | None = None,
     name: str = "",
@@ -365,8 +365,9 @@ def open(
 
     `nodes`: deal this machine out, as in "4x8". `cores`: so many of it. `hosts`: over ssh, as `-j` has it. `slurm`: nodes of a
     batch system, by what their kind says (`{"cores": 64, "max": 20}`); `kinds`: the same for several by name, or a file.
-    `scaling`: policies and bounds. `pilot`: one that is up already, by name; then none of these. `directory`: for the journal
-    of the calls; by default a new one here. `name`: of the study. `options`: further words for `cantle up`.
+    `scaling`: policies and bounds; a function of a snapshot may be one, and is pickled. `pilot`: one that is up already, by
+    name; then none of these. `directory`: for the journal of the calls; by default a new one here. `name`: of the study.
+    `options`: further words for `cantle up`.
 
     Raises RequestError, MachineError.
     """
@@ -401,13 +402,25 @@ def open(
             words += ["--kinds", json.dumps(declared)]
         except (TypeError, ValueError) as problem:
             raise RequestError(f"kinds={shown(declared)} cannot be written down: {problem}") from None
-    for policy in [scaling] if isinstance(scaling, str) and scaling else _texts("scaling", scaling):
-        words += ["--scaling", policy]
-    return Pilot(begin(pilot, Path(directory) if directory is not None else None, name, words))
+    functions = HandedIn()
+    for policy in _policies(scaling):
+        words += ["--scaling", policy if isinstance(policy, str) else functions.take(policy)]
+    return Pilot(begin(pilot, Path(directory) if directory is not None else None, name, words, functions))
+
+
+def _policies(given: Any) -> Sequence[str | Callable[[Snapshot], Any]]:
+    if callable(given) or (isinstance(given, str) and given):
+        return [given]
+    if not isinstance(given, Sequence) or not all(isinstance(each, str) or callable(each) for each in given):
+        raise RequestError(
+            f'scaling={given!r} is no policy and no list of policies, as in ["payoff", "idle=60s"]; a function of a snapshot '
+            "may be among them"
+        )
+    return given
 
 
 def _texts(key: str, given: Any) -> Sequence[str]:
-    """Several texts. A function itself cannot go to the pilot, which is a process of its own."""
+    """Several texts."""
     if isinstance(given, str) and given:
         raise RequestError(f"{key}={given!r} is one text: give a list of words, as in {given.split()!r}")
     if callable(given) or not isinstance(given, Sequence) or not all(isinstance(each, str) for each in given):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from traceback import extract_tb
 from typing import Any, BinaryIO
 
@@ -62,8 +63,11 @@ def _next(heard: BinaryIO) -> bytes:
 
 def _where(problem: BaseException, function: Any) -> str:
     """The innermost line of the function's own file, from which it came."""
-    own = getattr(getattr(function, "__code__", None), "co_filename", None)
-    lines = [each for each in extract_tb(problem.__traceback__) if each.filename == own]
+    own = getattr(getattr(function, "__code__", None), "co_filename", "")
+    if not own:
+        return ""
+    file = Path(own).absolute()
+    lines = [each for each in extract_tb(problem.__traceback__) if Path(each.filename).absolute() == file]
     return f" ({own}, line {lines[-1].lineno})" if lines else ""
 
 

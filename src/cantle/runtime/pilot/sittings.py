@@ -246,13 +246,13 @@ class Sittings:
             self._ask_partition(sitting, message.wish)
         elif isinstance(message, ResizePartition):
             wish = r.PartitionResizeAsked(now, message.name, message.width, "its program", study)
-            sitting.line.say([Heeded(self._resize(sitting, wish))])
+            sitting.line.say([Heeded(self._resize(wish))])
         elif isinstance(message, ClosePartition):
             asked = r.PartitionCancelAsked if message.now else r.PartitionDrainAsked
-            self._ask(asked(now, message.name, "its program", study), sitting)
+            self._ask(asked(now, message.name, "its program", study))
         elif isinstance(message, WishNodes):
             if not (problem := why_not(self._state, message.kind, message.count)):
-                self._inbox.put(r.NodesWished(now, message.kind, message.count, "a program"))
+                self._write_down(r.NodesWished(now, message.kind, message.count, "a program"))
             sitting.line.say([Heeded(problem)])
         elif isinstance(message, AskNodes):
             sitting.follows_nodes = message.follow
@@ -260,24 +260,24 @@ class Sittings:
         else:
             self._leave(sitting, message.cancel)
 
-    def _ask(self, wish: r.Event, sitting: Sitting | None = None) -> None:
-        """Hand on what is asked of the run. Raises RequestError when it speaks of nothing that is there."""
-        is_to_come = sitting is not None and sitting.partitions.get(getattr(wish, "name", "")) == ()
-        if not is_to_come and not concerns(wish, self._state):
-            raise RequestError(unheeded(wish, self._state))
-        self._inbox.put(wish)
+    def _ask(self, wish: r.Event) -> None:
+        """Write down what is asked of the run, before what the program says next: calls in a partition come after it.
 
-    def _resize(self, sitting: Sitting, wish: r.PartitionResizeAsked) -> str:
+        Raises RequestError when it speaks of nothing that is there.
+        """
+        if not concerns(wish, self._state):
+            raise RequestError(unheeded(wish, self._state))
+        self._write_down(wish)
+
+    def _resize(self, wish: r.PartitionResizeAsked) -> str:
         """Hand it on; or why it cannot be."""
         state = self._state
         partition = state.partitions.asked_for(wish.study, wish.name)
-        if partition is None and sitting.partitions.get(wish.name) != ():
+        if partition is None:
             return f"the partition {wish.name} cannot be resized: {reason(wish, state)}"
-        if partition is not None and not may_come(state, partition.wish, wish.width):
-            why = why_never(state, partition.wish, wish.width)
-            if why:
-                return f"the partition {wish.name} {why}"
-        self._inbox.put(wish)
+        if not may_come(state, partition.wish, wish.width) and (why := why_never(state, partition.wish, wish.width)):
+            return f"the partition {wish.name} {why}"
+        self._write_down(wish)
         return ""
 
     def _ask_partition(self, sitting: Sitting, wish: PartitionWish) -> None:
