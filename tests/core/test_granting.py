@@ -334,3 +334,36 @@ def test_no_element_is_made_of_nodes_that_leave_before_its_task_could_end() -> N
     short.settles()
     assert short.state.partitions.all == [], "nothing is made that nobody could use"
     assert short.state.expired
+
+
+def test_who_holds_elements_by_name_gets_none_when_no_task_is_left() -> None:
+    story = Carved(job("t"), on=nodes(2), slicing=Slicing((Slice(1),)))
+    asks(story, "mine", "1 x 1")
+    assert held_by(story, "mine") == {1: 1}
+    story.end("t")
+    story.settles()
+    assert not story.state.partitions.living
+    made = sum(isinstance(record, RequestPartition) for record in story.records)
+    assert made == 1 and story.state.finished
+
+
+def test_elements_are_taken_up_anew_after_nodes_went_by_which_the_others_are_counted() -> None:
+    """Explaining does so each time; a decider when it is made anew."""
+    jobs = [wide(f"t{i}", 2) for i in range(3)]
+    story = Carved(*jobs, on=nodes(5), slicing=Slicing((Slice(2),)))
+    story.settles()
+    second = story.partition("w2.0.0.1")
+    assert second.nodes() == [2, 3] and second.running
+    story.lose("n0")
+    story.settles()
+    waiting = next(task for task, phase in enumerate(story.state.phases) if phase == Phase.READY)
+    assert "element" in " ".join(explain(story.state, waiting))
+    story.decider = Decider()
+    story.settles()
+    assert second.serves, "something runs there"
+    for name in ("t0", "t1", "t2"):
+        if story.phase(name) == Phase.LAUNCHED:
+            story.end(name)
+    story.settles()
+    assert second.standing == Standing.DONE and second.why == "the nodes are divided otherwise now"
+    assert any(phase == Phase.LAUNCHED for phase in story.state.phases), "in an element of the nodes that are left"

@@ -155,7 +155,8 @@ def asking(state: State) -> dict[Key, str]:
                 key = (number, wish.name)
                 found[key] = wish.elements if is_wanted(state, key, ready=False) else ""
     for key, request in state.partitions.requests.items():
-        found[key] = request.want
+        left = state.unfinished and (key[0] < 0 or not state.studies[key[0]].over)
+        found[key] = request.want if left else ""
     return found
 
 

@@ -25,8 +25,10 @@ from cantle.core.plan import Plan
 from cantle.core.queues import ReadyQueue
 from cantle.core.retaining import AGENT_S, Retaining, takes
 from cantle.core.roster import Key
+from cantle.core.standings import Standing
 from cantle.core.state import State
 from cantle.core.studies import ELEMENTS_OF
+from cantle.errors import CantleBug
 from cantle.model.records import (
     AdmitPartition,
     AssignPartition,
@@ -93,6 +95,8 @@ class _Sliced:
         self._demand = Demand(self._broker, self.jobs, state.room)
         self._running: dict[int, int] = {}
         """Attempts in each element when it was last looked at, for whom it idles now."""
+        self._strays: dict[int, None] = {}
+        """Elements from before this was made anew that stand across those that there would be now."""
         self._broker.ledger.cuts.suits = self._demand.suits
         self._take_up(state)
 
@@ -105,6 +109,7 @@ class _Sliced:
             self._demand.tell(state)
             yield from self._do_what_is_granted(state)
             yield from self._run_what_fits(state, memory)
+        yield from self._close_strays(state)
         for number, why in self._retaining.what_goes(state):
             yield from self._close(state, number, why)
         self.wakes_at = min(self._retaining.wakes_at, self._broker.wakes_at)
@@ -133,7 +138,11 @@ class _Sliced:
             job = ASKED - named.index(holder) if partition.holder else partition.study
             grant = Grant(job, slice_, copy, index, nodes, masks)
             if len(nodes) == partition.width:
-                self._broker.ledger.occupy(grant, state.now, partition.number)
+                try:
+                    self._broker.ledger.occupy(grant, state.now, partition.number)
+                except CantleBug:  # nodes have gone since it was cut, and those that are left are cut otherwise
+                    self._strays[partition.number] = None
+                    continue
                 if partition.closing or partition.over:
                     self._broker.ledger.close(partition.number, state.now)
 
@@ -228,6 +237,15 @@ class _Sliced:
         if not partition.closing and not partition.over:
             yield ClosePartition(state.now, number, "done", why)
 
+    def _close_strays(self, state: State) -> Iterator[Decision]:
+        """They end as soon as nothing runs there."""
+        for number in list(self._strays):
+            partition = state.partitions.all[number]
+            if partition.over or partition.closing:
+                del self._strays[number]
+            elif partition.standing == Standing.ACTIVE and not partition.running:
+                yield ClosePartition(state.now, number, "done", "the nodes are divided otherwise now")
+
     # What runs
 
     def _run_what_fits(self, state: State, memory: dict[object, Any]) -> Iterator[Decision]:
@@ -287,7 +305,3 @@ def _slots_of(state: State, index: int, mask: int) -> Slots:
     share = share_of(state.room.nodes[index], mask.bit_count())
     gpus = lowest_bits(state.room.free_gpus[index], share.gpus) if share.gpus else 0
     return Slots(index, mask_to_list(mask), mask_to_list(gpus), share.memory_mib, share.named)
-
-
-def _has_ready(state: State, number: int) -> bool:
-    return state.queues[number].head() is not None
