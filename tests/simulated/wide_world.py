@@ -1,0 +1,127 @@
+"""The world in which wide plots take place: a provider of whims, and a person who asks only for what there can be."""
+
+from __future__ import annotations
+
+import msgspec
+from carved_plots import MOST_ACTS, CarvedWorld
+from wide_plots import WidePlot
+
+from cantle.core.state import State
+from cantle.model.records import (
+    Decision,
+    ElementsAsked,
+    Event,
+    MoveResults,
+    NodeReleased,
+    NodeResumeAsked,
+    NodesJoined,
+    NodesWished,
+    PartitionAsked,
+    PartitionDrainAsked,
+    RequestAnswered,
+    RequestNodes,
+    ResultsForgotten,
+    ResultsLost,
+    ResultsMoved,
+    TimePassed,
+)
+from cantle.model.study import PartitionWish
+from cantle.runtime.conducting import concerns
+from cantle.runtime.simulated_provider import SimulatedProvider
+
+
+class Whimsical(SimulatedProvider):
+    """A provider that refuses, dawdles, brings others than it promised, forgets and cannot move everything."""
+
+    def __init__(self, plot: WidePlot) -> None:
+        super().__init__(
+            refuses=lambda _kind, request, count: count if plot.whim(request) == 1 else int(plot.whim(request) == 2),
+            starts_in=lambda kind, request: kind.starts_in_s * (1 + plot.whim(request + 1)),
+            lives=lambda _kind, request: 9.0 if plot.whim(request) == 3 else 0.0,
+            takes_back_s=plot.takes_back_s,
+            moves_in_s=plot.moves_in_s,
+            keeps=plot.keeps,
+        )
+        self.plot = plot
+        self.moves = 0
+
+    def answer(self, state: State, decision: Decision) -> list[Event]:
+        """As the plot wants it."""
+        events = super().answer(state, decision)
+        if isinstance(decision, RequestNodes) and state.scaling is not None:
+            number = len(state.scaling.requests) - 1
+            whim = self.plot.whim(number)
+            if whim == 4:  # it promises, and then does not bring them
+                return [
+                    *events[:1],
+                    RequestAnswered(decision.time + 2.0, number, 0, decision.count, "lost in the mail"),
+                ]
+            if whim == 5:  # of another build
+                events = [_of_another_build(event, number) for event in events]
+            if whim == 6:  # one by one
+                events = [each for event in events for each in _one_by_one(event)]
+        if isinstance(decision, MoveResults):
+            self.moves += 1
+            if self.plot.whim(self.moves) in (1, 4):
+                at = decision.time + self.plot.moves_in_s
+                return [ResultsMoved(at, decision.tasks, decision.node, decision.to, "no room there")]
+        return events
+
+    def arrived(self, state: State, event: NodesJoined) -> Event:
+        """Some come although nobody wants them any more."""
+        return event if self.plot.whim(event.request) == 7 else super().arrived(state, event)
+
+
+def _of_another_build(event: Event, number: int) -> Event:
+    if not isinstance(event, NodesJoined):
+        return event
+    nodes = [msgspec.structs.replace(n, cores=1 + number % n.cores, gpus=number % 2, memory_mib=4) for n in event.nodes]
+    return NodesJoined(event.time, nodes, event.request)
+
+
+def _one_by_one(event: Event) -> list[Event]:
+    if not isinstance(event, NodesJoined):
+        return [event]
+    return [NodesJoined(event.time + i / 2, [n], event.request) for i, n in enumerate(event.nodes)]
+
+
+class WideWorld(CarvedWorld):
+    """A world in which only is asked for what there is, as the conductor sees to it."""
+
+    def wait(self) -> list[Event]:
+        """What happens next."""
+        if self._heap and all(type(event) is TimePassed for _, _, event in self._heap) and not self.state.running:
+            self._act()
+        return [event for event in super().wait() if self._concerns(event)]
+
+    def _concerns(self, event: Event) -> bool:
+        state = self.state
+        if isinstance(event, ResultsForgotten | ResultsLost | ResultsMoved):
+            return all(task < len(state.tasks) for task in event.tasks)
+        if isinstance(event, NodeReleased):
+            return event.node in state.room.nodes
+        return concerns(event, state)
+
+    def _act(self) -> None:
+        state, of = self.state, self.state.partitions
+        now = state.now + 0.25
+        self.acts += 1
+        if self.acts > MOST_ACTS or state.stopping:
+            return
+        for name in state.drained_names:
+            self.put(NodeResumeAsked(now, name, "me"))
+        for wish in list(state.scaling.wishes.values()) if state.scaling is not None else ():
+            self.put(NodesWished(now, wish.kind, None, "me"))
+        living = {partition.name for partition in of.by_name.values()}
+        for name in sorted({*(name for _, name in of.withheld), *(p.name for p in of.all if p.by)}):
+            if name not in living and any(state.queues[n].head() is not None for n in state.homes.get(name, ())):
+                declared = [w for study in state.studies for w in study.added.partitions if w.name == name]
+                self.put(PartitionAsked(now, declared[0] if declared else PartitionWish(name), by="me"))
+                return
+        for partition in of.living.values():
+            if partition.by and not partition.over:
+                self.put(PartitionDrainAsked(now, partition.name, "me", partition.study))
+                return
+        for study, name in of.requests:
+            if of.requests[study, name].want:
+                self.put(ElementsAsked(now, name, "", "me", study))
