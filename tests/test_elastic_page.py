@@ -52,8 +52,8 @@ def first_cells(heading: str) -> list[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with the files of the page."""
-    folder = tmp_path / "folder"
+    """A folder with the files of the page; paths may have spaces in them, and more."""
+    folder = tmp_path / "a folder"
     folder.mkdir()
     for _, block in BLOCKS:
         if named := FILE.match(block):

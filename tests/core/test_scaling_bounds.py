@@ -12,8 +12,9 @@ from cantle.core.scaling.bounds import held
 from cantle.core.scaling.frame import Frame
 from cantle.core.scaling.seam import WAKES_AT
 from cantle.core.scaling.settings import Scaling
+from cantle.core.scaling.wishing import why_not
 from cantle.errors import PluginError
-from cantle.model.kinds import Kind
+from cantle.model.kinds import MOST_NODES, Kind
 from cantle.model.records import (
     DrainNode,
     KindsDeclared,
@@ -68,6 +69,14 @@ def test_requests_are_cut_to_what_may_be_there_and_then_dropped() -> None:
     bench = Bench(kind=Kind("cpu", 1, most=5), there=2)
     (first,) = bench.proposes(RequestNodes(bench.now, "cpu", 100, "much"))
     assert first.count == 3 and "of the 100" in first.why
+    assert not bench.proposes(RequestNodes(bench.now, "cpu", 1, "more"))
+
+
+def test_where_no_bound_was_said_there_is_one_all_the_same() -> None:
+    bench = Bench(kind=Kind("cpu", 1), there=2)
+    (first,) = bench.proposes(RequestNodes(bench.now, "cpu", 10**9, "a slip of the pen"))
+    assert first.count == MOST_NODES - 2 and "there may be 100,000 in all" in first.why
+    assert why_not(bench.story.state, "cpu", 10**9).startswith("there may be 100,000 nodes of kind cpu at most")
     assert not bench.proposes(RequestNodes(bench.now, "cpu", 1, "more"))
 
 

@@ -182,6 +182,9 @@ def test_a_kind_whose_provider_cannot_add_helps_nobody() -> None:
     story, _ = told(job("a", cores=4), kinds=(Kind("fixed", 4, adds=False),))
     (why,) = refused(story)
     assert "its provider cannot add nodes of kind fixed" in why
+    story, _ = told(job("a", cores=4), kinds=(Kind("bare", 4, adds=False, provider="nobody"),))
+    (why,) = refused(story)
+    assert "nobody is declared who brings nodes of kind bare: say so as in `provider: local`" in why
 
 
 def test_after_some_refusals_in_a_row_a_kind_counts_as_one_that_cannot_be_had() -> None:

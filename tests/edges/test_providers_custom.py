@@ -125,6 +125,19 @@ def test_a_machine_that_does_not_join_in_time_is_removed_and_does_not_count(tmp_
     assert heard.ended == [("m1", 1, "m1 has not joined within 0.2 s")]
 
 
+def test_a_machine_whose_node_is_lost_is_removed_at_once(tmp_path: Path) -> None:
+    cloud, heard = Cloud(), Heard()
+    mine = provider(cloud.add, cloud.remove)
+    mine.add(asked(tmp_path, 2), heard)
+    mine.lost("m0")
+    mine.lost("m0")
+    assert cloud.machines == ["m1"] and not heard.notes
+    stubborn = provider(lambda *_: ["m1"], _raises)
+    stubborn.add(asked(tmp_path, 1), heard)
+    stubborn.lost("m1")
+    assert heard.notes == ["mine:add: remove m1: ValueError: no credit left"]
+
+
 def test_a_machine_that_cannot_be_removed_is_told_at_the_end_and_in_between(tmp_path: Path) -> None:
     mine = provider(lambda *_: ["m1"], _raises)
     mine.add(asked(tmp_path, 1), Heard())

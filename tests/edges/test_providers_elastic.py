@@ -371,6 +371,11 @@ def test_local_nodes_keep_the_promises_of_a_provider(tmp_path: Path) -> None:
     check_provider(lambda: _local(fails=1), tmp_path)
 
 
+def test_a_machine_is_dealt_out_into_no_more_nodes_than_it_can_carry() -> None:
+    assert _local().kind.most == _local(Kind("cpu", 1, most=5000)).kind.most == 1000
+    assert _local(Kind("cpu", 1, most=3)).kind.most == 3
+
+
 def test_nodes_that_start_slowly_are_withdrawn_last_first(tmp_path: Path) -> None:
     provider, heard = _local(after_s=0.2), Heard()
     provider.add(asked(tmp_path, 3), heard)
@@ -379,6 +384,39 @@ def test_nodes_that_start_slowly_are_withdrawn_last_first(tmp_path: Path) -> Non
     tended(provider, lambda: bool(heard.nodes))
     assert [node.name for node in heard.nodes] == ["cpu-1"]
     assert provider.withdraw(0, 2) == 0
+
+
+class Machines(Theirs):
+    """Whose machines outlive their runners."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left: list[str] = []
+
+    def lost(self, instance: str) -> None:
+        self.left.append(instance)
+        if self.problem is not None:
+            raise self.problem
+
+
+def test_who_has_begun_a_machine_hears_when_nothing_runs_there_any_more(rig: Callable[..., Rig]) -> None:
+    machines, base = Machines(), Base()
+    run = rig(machines, base)
+    run.allocation.request(0, "cpu", 3)
+    run.until(lambda: bool(machines.asked))
+    machines.answers.handed_out(0, "m1")
+    machines.answers.handed_out(0, "m2")
+    nodes = [Node(f"n{number}", 1, kind="cpu", machine=f"m{machine}") for number, machine in enumerate((1, 1, 2))]
+    for node in nodes:
+        run.allocation.base_says(NodesJoined(1.0, [node], 0), run.inbox)
+    run.allocation.lost(nodes[0])
+    run.allocation.lost(nodes[2])
+    run.until(lambda: machines.left == ["m2"])
+    machines.problem = MachineError("no credit left")
+    run.allocation.lost(nodes[1])
+    run.until(lambda: "kind cpu: m1 may be left: no credit left" in run.allocation.notes)
+    machines.problem = None
+    assert machines.left == ["m2", "m1"] and base.gone == ["n0", "n2", "n1"]
 
 
 class Opened(ElasticAllocation):

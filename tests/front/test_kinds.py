@@ -10,7 +10,7 @@ import pytest
 from cantle.allocations.providers.batch import JobOptions
 from cantle.allocations.providers.declared import Declared
 from cantle.cli.elastic import kinds_asked
-from cantle.errors import RequestError, StudyError
+from cantle.errors import CantleError, RequestError, StudyError
 from cantle.model.kinds import Kind
 from cantle.readers.base import ReadOptions
 from cantle.readers.kinds import elasticity_in, kinds_in, kinds_in_words
@@ -91,12 +91,28 @@ def test_a_file_is_read_and_one_that_is_not_there_is_told(tmp_path: Path) -> Non
         ("a b: {cores: 1}", "cannot be the name of a kind"),
         ("cpu: 4", "kinds.cpu: must be a mapping, not a number"),
         ("kinds: {}", "there is no kind"),
+        ("cpu: {cores: 1000000000}", "kinds.cpu.cores: 1,000,000,000 are more than the 100,000 that there can be"),
+        ("cpu: {cores: 1, min: 1000000000}", "kinds.cpu.min: 1,000,000,000 are more than the 100,000 that"),
+        (
+            "cpu: {cores: 1, max: 5000, provider: local}",
+            "kinds.cpu.max: 5,000 are more than the 1,000 into which one machine",
+        ),
+        (
+            "cpu: {cores: 1, max: 3, block: 5}",
+            "kinds.cpu.block: 5 at a time are more than max, 3: none could ever come",
+        ),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place_and_what_would_help(text: str, words: str) -> None:
     with pytest.raises(StudyError) as told:
         kinds_in(text, "--kinds")
     assert words in str(told.value)
+
+
+@pytest.mark.parametrize(("word", "told"), [("{}", "there is no kind"), (" ", "names no file, and no kind")])
+def test_words_with_nothing_in_them_are_taken_for_no_file(word: str, told: str) -> None:
+    with pytest.raises(CantleError, match=told):
+        kinds_in_words(word)
 
 
 STUDY = """\

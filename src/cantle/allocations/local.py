@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from cantle.allocations.forking import LocalChannel, fork_runner
 from cantle.allocations.machine import Machine, look
 from cantle.errors import MachineError, RequestError
+from cantle.model.kinds import MOST_CORES
 from cantle.model.records import NodesAwaited, NodesJoined
 from cantle.model.resources import Node, count
 from cantle.model.seams import Inbox
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 MOST_NODES = 1000
 """Each has a runner, a process of some ten MiB: more of them would fill a machine before anybody noticed."""
-MOST_CORES = 100_000
 MOST_REVIVALS = 5
 """So often within an hour the dead runner of a node is replaced. A task that kills its runners is stopped after three."""
 _HOUR_S = 3600.0

@@ -6,15 +6,20 @@ import msgspec
 
 from .resources import Needs, Node
 
+MOST_NODES = 100_000
+"""More nodes of a kind there are never, whatever is asked for: a slip of the pen is not to fill a queue, or a memory."""
+MOST_CORES = 100_000
+"""No node has more."""
+
 
 class Kind(msgspec.Struct, frozen=True, omit_defaults=True):
     """A kind of node that a provider has. What a node of it will have is per node, as in `Node`.
 
-    `most` nodes of it may be there or on their way at once, and `least` are kept; 0 for no bound, and for none. `starts_in_s`
-    passes, as far as anybody knows, from a request until its nodes can work; what is observed corrects it. `cost` is what a
-    node of it costs a second, against others. `lasts_s`: a node stays so long, 0 for as long as it is wanted. `block`: they
-    come so many at a time, as those of one batch job do. `adds` and `removes` tell what its provider can do at all.
-    `stays_s` is the least time for which a node is worth having once it is there.
+    `most` nodes of it may be there or on their way at once, and `least` are kept; 0 for no bound of its own, and for none.
+    `starts_in_s` passes, as far as anybody knows, from a request until its nodes can work; what is observed corrects it.
+    `cost` is what a node of it costs a second, against others. `lasts_s`: a node stays so long, 0 for as long as it is
+    wanted. `block`: they come so many at a time, as those of one batch job do. `adds` and `removes` tell what its provider
+    can do at all. `stays_s` is the least time for which a node is worth having once it is there.
     """
 
     name: str
@@ -32,6 +37,11 @@ class Kind(msgspec.Struct, frozen=True, omit_defaults=True):
     removes: bool = True
     stays_s: float = 0.0
     provider: str = ""
+
+    @property
+    def bound(self) -> int:
+        """How many there may be at once, whether or not anything was said."""
+        return min(self.most or MOST_NODES, MOST_NODES)
 
     def node(self, name: str, ends_at: float = 0.0) -> Node:
         """What a node of this kind will be like."""

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from cantle.allocations.hosts.words import places_of
+from cantle.allocations.local import MOST_NODES as MOST_LOCAL
 from cantle.allocations.providers.batch import JobOptions
 from cantle.allocations.providers.declared import By, Declared
 from cantle.errors import RequestError
-from cantle.model.kinds import Kind
+from cantle.model.kinds import MOST_CORES, MOST_NODES, Kind
 from cantle.plugins import find
 
 from .findings import Findings, did_you_mean
@@ -28,6 +29,7 @@ from .shape import is_kind, only
 from .yaml_nodes import Item, parse
 
 _SYSTEMS = ("slurm", "pbs", "lsf", "flux")
+_MOST = {"cores": MOST_CORES, "gpus": MOST_CORES, "min": MOST_NODES, "max": MOST_NODES, "block": MOST_NODES}
 _PROVIDERS = ("local", *_SYSTEMS, "batch", "ssh", "own", "none", "module:class")
 _OF_KIND: dict[str, tuple[str, str]] = {
     "cores": ("cores", "count"),
@@ -78,8 +80,10 @@ def kinds_in(text: str, name: str) -> tuple[Declared, ...]:
 def kinds_in_words(word: str) -> tuple[Declared, ...]:
     """The kinds of what stands in a command line: a file, or the text itself. Raises StudyError, RequestError."""
     path = Path(word)
-    if ":" in word and not path.is_file():
+    if (":" in word or word.lstrip().startswith("{")) and not path.is_file():
         return kinds_in(word, "--kinds")
+    if not word.strip():
+        raise RequestError("--kinds: names no file, and no kind: write kinds as in 'cpu: {cores: 4, provider: local}'")
     try:
         return kinds_in(path.read_text(encoding="utf-8-sig"), word)
     except (OSError, UnicodeDecodeError) as problem:
@@ -172,6 +176,10 @@ class _Reader:
         kind = Kind(name, **said, provider=system or by)
         if kind.most and kind.least > kind.most:
             self._wrong(self._item.mapping["min"], "min", f"{kind.least} is more than max, {kind.most}")
+        if kind.most and kind.block > kind.most:
+            what = f"{kind.block} at a time are more than max, {kind.most}: none could ever come"
+            self._wrong(self._item.mapping["block"], "block", what)
+        self._check_numbers(by, kind)
         self._check_keys(by)
         job = JobOptions(
             **{key: self._text(key) for key in _OF_JOB},
@@ -223,6 +231,16 @@ class _Reader:
         needed = {"hosts": "hosts", "own": "add"}.get(by)
         if needed and needed not in self._item.mapping:
             self._wrong(self._item, needed, "is missing", f"the provider needs it: {needed}: ...")
+
+    def _check_numbers(self, by: By, kind: Kind) -> None:
+        """Note numbers larger than anything that could be meant."""
+        for key, most in _MOST.items():
+            value = getattr(kind, _OF_KIND[key][0])
+            if value > most:
+                self._wrong(self._item.mapping[key], key, f"{value:,} are more than the {most:,} that there can be")
+            elif by == "local" and most == MOST_NODES and value > MOST_LOCAL:
+                why = "into which one machine is dealt out, since each has a runner process of its own"
+                self._wrong(self._item.mapping[key], key, f"{value:,} are more than the {MOST_LOCAL:,} {why}")
 
     def _hosts(self) -> tuple[str, ...]:
         words = self._words("hosts")

@@ -13,7 +13,7 @@ A request is handed on once. What becomes of it is told by `Answers`, now or lat
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -93,6 +93,14 @@ class Provider(Protocol):
 
         Raises CantleError when something may be left; it stays on record then.
         """
+
+
+@runtime_checkable
+class HearsOfLosses(Protocol):
+    """A provider whose machines outlive what runs on them."""
+
+    def lost(self, instance: str) -> None:
+        """All nodes of the instance are gone by themselves: end it, if it is still there. What goes wrong is a note."""
 
 
 def end_all(things: Iterable[T], end: Callable[[T], object]) -> None:

@@ -122,6 +122,11 @@ class CustomProvider:
             )
         self._remove(instance)
 
+    def lost(self, instance: str) -> None:
+        """Nothing runs on the machine any more: end it, as it costs until somebody does."""
+        if instance in self._there:
+            self._end(instance)
+
     def tend(self) -> float:
         """End what came too late, and what has not joined in time."""
         while True:

@@ -38,7 +38,7 @@ from cantle.model.seams import Channel, Inbox
 from cantle.runner.bell import Bell
 
 from . import checking
-from .base import Asked, Provider
+from .base import Asked, HearsOfLosses, Provider
 from .desk import Desk
 from .gate import Gate
 from .records import FOLDER, Records
@@ -196,6 +196,22 @@ class ElasticAllocation:
             self._base.lost(node)
         elif held is None:
             raise RuntimeError(f"{node.name} was never there")
+        if held is not None and held not in self._held.values():
+            self._left(held)
+
+    def _left(self, held: _Held) -> None:
+        """Nothing of ours runs any more on what the provider calls so."""
+        desk = self._desks.get(held.request.kind)
+        if desk is None or not held.instance or not isinstance(provider := desk.provider, HearsOfLosses):
+            return
+
+        def tell() -> None:
+            try:
+                provider.lost(held.instance)
+            except BaseException as problem:  # noqa: BLE001 - a provider's fault is told, and not the run's end
+                self._note(f"kind {held.request.kind}: {held.instance} may be left: {said_by(problem)}")
+
+        desk.give(tell)
 
     def request(self, number: int, kind: str, count: int) -> None:
         """Ask for so many nodes. A number that was handed on before is not handed on again."""
@@ -345,6 +361,9 @@ class ElasticAllocation:
         asked = Asked(request.number, request.coming, token, self._directory, folder, invitation)
 
         def add() -> None:
+            if desk.given_up:  # meanwhile
+                self._say(partial(self._refused, request, asked.count, desk.given_up))
+                return
             try:
                 if records is not None and provider.undo:
                     records.asked(request.number, token, request.kind, asked.count, provider.undo)

@@ -13,6 +13,7 @@ from time import time
 
 from msgspec.structs import replace
 
+from cantle.allocations.local import MOST_NODES
 from cantle.errors import MachineError
 from cantle.model.kinds import Kind
 from cantle.model.resources import Node
@@ -21,7 +22,9 @@ from .base import Answers, Asked
 
 
 class LocalNodes:
-    """Logical nodes of one kind. They come `after_s` seconds after they were asked for, and stay as long as the kind lasts.
+    """Logical nodes of one kind, at most as many as one machine is dealt out into.
+
+    They come `after_s` seconds after they were asked for, and stay as long as the kind lasts.
 
     `fails`: so many requests are refused before the first one is heeded, to try out what becomes of that.
     """
@@ -29,7 +32,7 @@ class LocalNodes:
     invites = False
 
     def __init__(self, kind: Kind, after_s: float = 0.0, fails: int = 0) -> None:
-        self.kind = replace(kind, adds=True, removes=True)
+        self.kind = replace(kind, adds=True, removes=True, most=min(kind.bound, MOST_NODES))
         self.undo: dict[str, str] = {}
         self._after_s = after_s
         self._fails = fails

@@ -150,13 +150,13 @@ class Bounds:
             return None
         why = proposal.why
         if count < proposal.count:
-            why = f"{why} (of the {proposal.count:,} that were asked for; there may be {kind.most:,} in all)"
+            why = f"{why} (of the {proposal.count:,} that were asked for; there may be {kind.bound:,} in all)"
         return RequestNodes(now, kind.name, count, why)
 
     def _in_blocks(self, kind: Kind, count: int) -> int:
         headroom = self.ledger.headroom(kind)
         block = max(1, kind.block)
-        return int(min(-(-count // block) * block, headroom))
+        return min(-(-count // block) * block, headroom)
 
     # Fewer
 

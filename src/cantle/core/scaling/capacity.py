@@ -229,7 +229,11 @@ def _why_no_kind(state: State, needs: Needs, walltime_s: float) -> str:
         )
     kind = lasting[0]
     if not kind.adds:
+        if kind.provider == "nobody":
+            return f"nobody is declared who brings nodes of kind {kind.name}: say so as in `provider: local`, or slurm"
         return f"its provider cannot add nodes of kind {kind.name}"
+    if not ledger.refusals.get(kind.name) and not ledger.headroom(kind):
+        return f"there may be no more nodes of kind {kind.name}"
     detail = next((request.detail for request in reversed(ledger.requests) if request.kind == kind.name), "")
     return f"{count(ledger.refusals.get(kind.name, 0), 'request')} for nodes of kind {kind.name} brought none" + (
         f": {detail}" if detail else ""

@@ -9,7 +9,6 @@ Nodes go by their numbers; a node is of a kind when it bears its name, or joined
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -122,8 +121,8 @@ class Ledger:
         """Whether more nodes of the kind can be had at all: not now, perhaps, since there are as many as there may be."""
         return kind.adds and self.refusals.get(kind.name, 0) < MOST_REFUSALS
 
-    def headroom(self, kind: Kind) -> float:
-        """How many more nodes of the kind may be asked for; infinite for no bound."""
+    def headroom(self, kind: Kind) -> int:
+        """How many more nodes of the kind may be asked for."""
         if not self.can_add(kind):
             return 0
         return room_for_more(kind, self.up.get(kind.name, 0).bit_count() + self.coming(kind.name))
@@ -220,10 +219,10 @@ class Ledger:
             self.open.pop(request.number, None)
 
 
-def room_for_more(kind: Kind, there: int) -> float:
-    """How many more nodes of the kind there may be beside so many, in whole blocks; infinite for no bound."""
+def room_for_more(kind: Kind, there: int) -> int:
+    """How many more nodes of the kind there may be beside so many, in whole blocks."""
     block = max(1, kind.block)
-    return max(0, kind.most - there) // block * block if kind.most else inf
+    return max(0, kind.bound - there) // block * block
 
 
 # What each record means. Called by `State.apply`.

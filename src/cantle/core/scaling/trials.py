@@ -181,7 +181,7 @@ class Trials:
     def bounds(self, kind: Kind) -> tuple[int, int]:
         """The fewest and the most nodes of the kind that are worth a try."""
         have = self.have(kind.name)
-        most = have + int(min(self.ledger.headroom(kind), 1 << 20))
+        most = have + self.ledger.headroom(kind)
         least = min(max(kind.least, self.floor[kind.name]), most)
         left = self.remaining
         weights = self.groups[self.number_of[kind.name]].weight

@@ -55,8 +55,8 @@ def _bounds(state: State, ledger: Ledger, kind: Kind, settings: Scaling, now: fl
         return f"none is asked for any more: {count(refusals, 'request')} in a row brought none, the last was {said}"
     there = ledger.up.get(kind.name, 0).bit_count()
     if ledger.headroom(kind) < 1:
-        blocks = f", and they come in blocks of {kind.block}" if kind.block > 1 and there < kind.most else ""
-        return f"{there:,} {'is' if there == 1 else 'are'} there, and {kind.most:,} may be there at most{blocks}"
+        blocks = f", and they come in blocks of {kind.block}" if kind.block > 1 and there < kind.bound else ""
+        return f"{there:,} {'is' if there == 1 else 'are'} there, and {kind.bound:,} may be there at most{blocks}"
     if refusals:
         return f"the last request was {said}; {then(ledger, kind.name, now)}"
     since = ledger.reduced_at.get(kind.name)

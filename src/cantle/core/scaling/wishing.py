@@ -15,8 +15,8 @@ def why_not(state: State, kind: str, count: int | None) -> str:
     if count is None:
         return ""
     there = ledger.there(kind) + ledger.coming(kind)
-    most = kinds[kind].most
-    if most and count > most:
+    most = kinds[kind].bound
+    if count > most:
         return f"there may be {most:,} nodes of kind {kind} at most, and {there:,} are there or on their way"
     if not kinds[kind].adds and count > there:
         return f"nobody who brings nodes can add any of kind {kind}, and {there:,} are there or on their way"
