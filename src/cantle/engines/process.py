@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from cantle.engines.gangs import Gangs
     from cantle.engines.hosted.base import Hosted, Papers, Station
     from cantle.engines.luggage import Luggage
+    from cantle.engines.outlet import Outlet
     from cantle.model.streams import Streams
 
 _CLOSING_S = 5.0
@@ -96,6 +97,7 @@ class ProcessEngine:
         self._luggage: Luggage | None = None
         self._agents: Agents | None = None
         self._gangs: Gangs | None = None
+        self._outlet: Outlet | None = None
         self._calls: Calls | None = None
         self.make_transport: Callable[[], Transport] | None = None
         """Who brings results from machine to machine, when that is needed."""
@@ -295,7 +297,7 @@ class ProcessEngine:
         if self._agents is not None:
             self._agents.tick(time.monotonic())
         for index, link in list(self._links.items()):
-            if link.outgoing or link.channel.backlog:
+            if link.outgoing:
                 self._send(index, link)
 
     def close(self) -> None:
@@ -320,6 +322,8 @@ class ProcessEngine:
             self._gangs.close()
         for index in list(self._links):
             self.remove_node(index)
+        if self._outlet is not None:
+            self._outlet.close()
         if self._calls is not None:
             self._calls.close(self._directory, self._home)
 
@@ -333,8 +337,13 @@ class ProcessEngine:
         by_fd = {link.channel.fileno(): index for index, link in self._links.items()}
         for fd in by_fd:
             poll.register(fd, select.POLLIN)
+        if self._outlet is not None:
+            poll.register(self._outlet.fd, select.POLLIN)
         for fd, _ in poll.poll(seconds * 1000):
-            self._hear(by_fd[fd])
+            if fd in by_fd:
+                self._hear(by_fd[fd])
+            elif self._outlet is not None:
+                self._outlet.turn()
 
     def _send(self, index: int, link: Link) -> None:
         try:
@@ -342,6 +351,29 @@ class ProcessEngine:
         except OSError:
             # The runner has gone, but what it said before may still be on its way: then the end of the channel tells.
             self._hear(index)
+            return
+        if link.channel.backlog:
+            if self._outlet is None:
+                from cantle.engines.outlet import Outlet
+
+                self._outlet = Outlet(self._inbox, self._go_on)
+            self._outlet.wait_for(index, link.channel.write_fd)
+
+    def _go_on(self, index: int) -> None:
+        """A runner takes more of what was sent to it. What was gathered since then waits until all is written down."""
+        link = self._links[index]
+        try:
+            link.channel.send(b"")
+        except OSError:
+            self._stop_sending(index)
+            self._hear(index)
+            return
+        if not link.channel.backlog:
+            self._stop_sending(index)
+
+    def _stop_sending(self, index: int) -> None:
+        if self._outlet is not None:
+            self._outlet.leave(index)
 
     def _hear(self, index: int) -> None:
         """Turn what a runner says into events."""
@@ -410,6 +442,7 @@ class ProcessEngine:
         """The link is over, and with it what runs there."""
         self._mail.forget(index)
         self._inbox.unwatch(link.channel.fileno())
+        self._stop_sending(index)
         link.channel.close()
         if self._luggage is not None:
             self._luggage.node_gone(index)

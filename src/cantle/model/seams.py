@@ -51,6 +51,10 @@ class Channel(Protocol):
     def backlog(self) -> int:
         """How many bytes wait because the other side did not take them yet; `send(b"")` tries again."""
 
+    @property
+    def write_fd(self) -> int:
+        """A descriptor that can be written when the other side takes more of them."""
+
     def send(self, data: bytes) -> None:
         """Send, without waiting for the other side to take it. Raises OSError when the runner has gone."""
 

@@ -21,6 +21,8 @@ _RECEIVE = 1 << 18
 _RECORD = 1 << 14
 """TLS hands out so many at most."""
 _SEND = 1 << 16
+_MOST_SENT = 1 << 20
+"""About so many bytes are sent at once: a runner may take them as fast as we send, and others wait meanwhile."""
 OPENS_S = 20.0
 """Whoever takes longer to open one is given up."""
 
@@ -56,13 +58,15 @@ class Lane:
     def send(self, data: bytes) -> None:
         """Send, or keep for later what does not fit now. Raises OSError when the other side has gone."""
         self._backlog += data
-        while self._backlog:
+        left = _MOST_SENT
+        while self._backlog and left > 0:
             try:
                 # What could not be sent must come again, from the same first byte and no shorter: so it all stays in one place.
                 sent = self._connection.send(bytes(memoryview(self._backlog)[:_SEND]))
             except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
                 return
             del self._backlog[:sent]
+            left -= sent
 
     def receive(self) -> bytes:
         """All that has arrived, b"" at the end. Raises BlockingIOError when nothing has."""
