@@ -13,6 +13,7 @@ from cantle.core.decide import Decider
 from cantle.core.explain import explain
 from cantle.core.packing import best_fit
 from cantle.core.plan import Plan
+from cantle.core.scaling.remaining import Bulks
 from cantle.core.state import State
 from cantle.model.kinds import Kind
 from cantle.model.records import (
@@ -184,12 +185,21 @@ def test_where_nodes_are_asked_for_an_order_is_sought_as_they_come() -> None:
 def test_the_longest_chain_that_is_ready_is_known_in_whatever_order_they_go() -> None:
     story = Story(job("long", estimate_s=9), job("short", estimate_s=1), job("waits", "short", estimate_s=99))
     assert story.state.longest_ready_s() == 100
-    story.happens(OrderTasks(1, [0, 1, 2], "as the test likes it"))
+    story.happens(OrderTasks(1, [2, 0, 1], "as the test likes it"))
     assert story.state.longest_ready_s() == 100
     story.decider = Decider(orders=False)
     story.join(node())
     story.runs_through("long", "short", "waits")
     assert story.state.longest_ready_s() == 0
+
+
+def test_the_scaler_plays_what_is_left_in_that_order() -> None:
+    story = Story(job("a", estimate_s=9), job("b", estimate_s=5), job("c", estimate_s=1))
+    before = Bulks(story.state, [0, 1, 2])
+    assert before.fits(story.state) and before.rank == [9, 5, 1]
+    story.happens(OrderTasks(1, [2, 1, 0], "as the test likes it"))
+    assert not before.fits(story.state)
+    assert Bulks(story.state, [0, 1, 2]).rank == [1, 5, 9]
 
 
 def test_no_order_is_sought_among_very_many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
