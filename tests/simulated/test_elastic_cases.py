@@ -237,3 +237,13 @@ def test_what_nobody_makes_a_partition_for_keeps_no_run_on_nodes_that_come_and_g
     found = elastic(jobs, [Kind("cpu", 1, most=2, lasts_s=50.0)], 1.0, there=there, scaling=fixed)
     assert found.state.stopping.startswith("the allocation is over")
     assert found.state.now <= 50.0
+
+
+def test_a_node_that_an_element_lacks_is_not_withdrawn_because_no_policy_wants_it() -> None:
+    scaling = replace(QUICK, policies=("fixed:0",))
+    there = [Node("n0", 1)]
+    slicing = Slicing((Slice(2, share=2),))
+    kinds = [Kind("cpu", 3, starts_in_s=4.0)]
+    found = elastic([job("two", nodes=2)], kinds, 1.0, there=there, scaling=scaling, slicing=slicing)
+    assert found.done == 1 and found.adds["cpu"] <= 3
+    assert not found.all_of(WithdrawRequest)

@@ -164,15 +164,11 @@ def what_is_ready(state: State) -> Iterator[tuple[Needs, int, float, str]]:
 
 
 def to_spare(state: State, kind: Kind) -> float:
-    """How many nodes of the kind may go, so that each task that is ready could still be held: infinite if all may."""
+    """How many nodes of the kind may go, so that all that is ready could still be held: infinite if all may."""
     ledger = state.scaling
     found = inf
-    for queue in state.queues if ledger is not None and state.totals[Phase.READY] else ():
-        head = queue.head()
-        if head is None or ledger is None:
-            continue
-        needs, walltime_s = queue.shape.needs, needs_s(state, head)
-        if can_hold(state, kind, needs, walltime_s):
+    for needs, width, walltime_s, _ in what_is_ready(state) if ledger is not None and state.totals[Phase.READY] else ():
+        if ledger is not None and can_hold(state, kind, needs, walltime_s):
             able = able_now(state, needs, walltime_s)
             for index in state.drained:
                 able &= ~(1 << index)
@@ -181,7 +177,7 @@ def to_spare(state: State, kind: Kind) -> float:
                 for request in ledger.open.values()
                 if (of := ledger.kinds.get(request.kind)) is not None and can_hold(state, of, needs, walltime_s)
             )
-            found = min(found, max(0, able.bit_count() + coming - needs.nodes))
+            found = min(found, max(0, able.bit_count() + coming - width))
     return found
 
 
