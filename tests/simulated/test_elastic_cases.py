@@ -247,3 +247,14 @@ def test_a_node_that_an_element_lacks_is_not_withdrawn_because_no_policy_wants_i
     found = elastic([job("two", nodes=2)], kinds, 1.0, there=there, scaling=scaling, slicing=slicing)
     assert found.done == 1 and found.adds["cpu"] <= 3
     assert not found.all_of(WithdrawRequest)
+
+
+def test_a_node_that_cannot_hold_what_is_ready_makes_way_for_another_one_of_its_kind() -> None:
+    """It is of another build than the others, as nodes of one batch partition may be."""
+    there = [Node("n0", 1, kind="cpu"), Node("n1", 3, kind="cpu")]
+    jobs = [job("two", cores=3, nodes=2)]
+    for policy in ("payoff", "demand", "fixed:2", "no-nodes", "cheapest"):
+        scaling = replace(QUICK, policies=(policy,))
+        found = elastic(jobs, [Kind("cpu", 3, most=2)], 1.0, there=there, scaling=scaling)
+        assert found.done == 1 and found.adds == {"cpu": 1}, policy
+        assert found.all_of(ReleaseNode)[0].node == 0

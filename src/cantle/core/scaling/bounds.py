@@ -219,7 +219,7 @@ class Bounds:
         drained = index in self.state.drained
         if not drained and self.ledger.usable(self.state, kind.name).bit_count() <= kind.least:
             return False
-        if not drained and to_spare(self.state, kind) < 1:
+        if not drained and to_spare(self.state, kind, index) < 1:
             return False
         if not drained and earmarked(self.state, self.settings.survivors_s) >> index & 1:
             return False

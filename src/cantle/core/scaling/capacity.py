@@ -163,15 +163,20 @@ def what_is_ready(state: State) -> Iterator[tuple[Needs, int, float, str]]:
         yield needs, width, 0.0, "a task that runs in a partition"
 
 
-def to_spare(state: State, kind: Kind) -> float:
-    """How many nodes of the kind may go, so that all that is ready could still be held: infinite if all may."""
+def to_spare(state: State, kind: Kind, index: int = -1) -> float:
+    """How many nodes of the kind may go, so that all that is ready could still be held: infinite if all may.
+
+    `index`: this node is to go; what it could not hold does not miss it.
+    """
     ledger = state.scaling
     found = inf
     for needs, width, walltime_s, _ in what_is_ready(state) if ledger is not None and state.totals[Phase.READY] else ():
         if ledger is not None and can_hold(state, kind, needs, walltime_s):
             able = able_now(state, needs, walltime_s)
-            for index in state.drained:
-                able &= ~(1 << index)
+            for drained in state.drained:
+                able &= ~(1 << drained)
+            if index >= 0 and not able >> index & 1:
+                continue
             coming = sum(
                 request.coming
                 for request in ledger.open.values()

@@ -16,6 +16,7 @@ from math import inf
 from cantle.core.phases import Phase
 from cantle.core.plan import Plan
 from cantle.core.scaling.bounds import LEAVING, held
+from cantle.core.scaling.capacity import able_now, can_hold, what_is_ready
 from cantle.core.scaling.leaving import free_of_others, let_go, notices
 from cantle.core.scaling.ledger import Ledger
 from cantle.core.scaling.look import Look, Opinion, Want
@@ -188,6 +189,26 @@ class Frame:
         look = Look(plan, self.settings, self._progress_at, more)
         for want in needed_at_least(look):
             yield from self._towards(look, look.ledger.kinds[want.kind], want)
+        if not look.ledger.open:
+            yield from held(_make_way(look), plan, self.settings, "opinions", open_ended=more)
+
+
+def _make_way(look: Look) -> Iterator[Decision]:
+    """Give back a node that could not hold what is ready, where others of its kind could and no more of them may be there."""
+    state, ledger = look.state, look.ledger
+    for needs, width, walltime_s, what in what_is_ready(state):
+        able = able_now(state, needs, walltime_s)
+        for kind in ledger.kinds.values() if able.bit_count() < width else ():
+            if (
+                not (kind.removes and kind.adds)
+                or ledger.headroom(kind) > 0
+                or not can_hold(state, kind, needs, walltime_s)
+            ):
+                continue
+            for index in indexes(look.spare & ledger.usable(state, kind.name) & ~able):
+                why = f"{what} needs nodes of kind {kind.name}, of which no more may be there, and this one cannot hold it"
+                yield ReleaseNode(state.now, index, why)
+                return
 
 
 def _effect(proposal: Decision, ledger: Ledger) -> tuple[str, int]:
