@@ -14,6 +14,7 @@ from cantle.core.decide import Decider, why_never_as
 from cantle.core.explain import explain
 from cantle.core.partitions import Partition
 from cantle.core.standings import OVER, TABLE, Standing, Turn, following
+from cantle.core.unmakeable import why_never
 from cantle.errors import CantleBug
 from cantle.model.records import (
     AdmitPartition,
@@ -538,6 +539,14 @@ def test_a_partition_that_waits_and_can_never_be_any_more_has_failed_and_so_have
     story.settles()
     assert story.cause("t") == "its partition pair wants 2 nodes and all of each; there is 1 node that could be in it"
     assert story.partition("wide").standing == Standing.FAILED
+
+
+def test_what_a_partition_of_whole_nodes_asks_of_each_is_named_when_none_has_it() -> None:
+    state = Carved(job("a"), on=nodes(2)).state
+    wish = PartitionWish("apart", 1, gpus=2, memory_mib=4096, kind="big")
+    assert why_never(state, wish, 1) == (
+        "wants 1 node and all of each of kind big, with 2 GPUs and 4,096 MiB of memory; there are 0 nodes that could be in it"
+    )
 
 
 def test_neighbours_that_are_not_there_any_more_are_not_waited_for() -> None:

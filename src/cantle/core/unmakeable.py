@@ -13,7 +13,7 @@ from cantle.core.siting import is_short, needs_of, share_on
 from cantle.core.standings import Standing
 from cantle.core.state import State
 from cantle.model.records import Decision, Refuse
-from cantle.model.resources import count, indexes
+from cantle.model.resources import Needs, count, indexes
 from cantle.model.slicing import choices_of
 from cantle.model.study import OF_A_PROGRAM, PartitionWish
 
@@ -30,11 +30,18 @@ def why_never(state: State, wish: PartitionWish, width: int, room: Room | None =
             return ""
     elif able.bit_count() >= width:
         return ""
-    share = f"{needs} of each" if wish.cores else f"all of each{f' of kind {wish.kind}' if wish.kind else ''}"
+    share = f"{needs} of each" if wish.cores else f"all of each{_beyond_cores(needs)}"
     beside = " next to each other" if wish.layout == "contiguous" else ""
     n = able.bit_count()
     there = f"there {'is' if n == 1 else 'are'} {count(n, 'node')} that could be in it"
     return f"wants {count(width, 'node')}{beside} and {share}; {there}"
+
+
+def _beyond_cores(needs: Needs) -> str:
+    """What whole nodes must have all the same, as a phrase."""
+    has = [count(needs.gpus, "GPU")] if needs.gpus else []
+    has += [f"{needs.memory_mib:,} MiB of memory"] if needs.memory_mib else []
+    return (f" of kind {needs.kind}" if needs.kind else "") + (f", with {' and '.join(has)}" if has else "")
 
 
 def may_come(state: State, wish: PartitionWish, width: int) -> bool:

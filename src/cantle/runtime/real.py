@@ -259,6 +259,8 @@ class RealWorld:
         """End everything that was started, and give the nodes back."""
         self.engine.close()
         self.allocation.close()
+        if self._hook is not None:
+            self._hook.close()
 
     def _connect(self, joined: NodesJoined) -> list[Event]:
         lost: list[Event] = []
