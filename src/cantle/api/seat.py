@@ -320,7 +320,10 @@ class Seat:
     def _listen(self) -> None:
         """Hear the pilot until it, or this program, hangs up."""
         try:
-            self._hear_all()
+            try:
+                self._hear_all()
+            except ConnectionError:  # the same, while something was on its way there
+                pass
             why = f"the pilot {self.pilot} went away; what it said last is in {self._log}"
         except (OSError, ValueError) as problem:
             why = f"the connection to the pilot {self.pilot} broke: {problem}"

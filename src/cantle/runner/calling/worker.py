@@ -59,8 +59,9 @@ def main() -> None:
     try:
         worker.serve()
     except Ended:
-        pass
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        sys.exit(128 + signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _end(number: int, _frame: object) -> None:
@@ -260,6 +261,8 @@ def _packed(value: object) -> values.Packed:
         return values.pack(value)
     except Exception as error:  # noqa: BLE001 (user's classes do what they like)
         kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+        if isinstance(error, MemoryError):
+            raise MemoryError(f"what it returned, a {kind}, finds no room in memory once more, to be sent") from None
         raise TypeError(f"it returned a {kind}, which cannot be pickled: {said_by(error)}") from None
 
 

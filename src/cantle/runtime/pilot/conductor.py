@@ -261,6 +261,7 @@ class Pilot:
                 self._sittings.tell_begun()
                 if self.for_one_program and self._sittings.is_left():
                     self.draining = True
+                self._sittings.dismiss_broken()
                 for event in (*self._asked_of_all(around.note), *self._house.ask_around()):
                     self.inbox.put(event)
             if now - heartbeat >= HEARTBEAT_S:

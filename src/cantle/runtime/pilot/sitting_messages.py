@@ -205,7 +205,10 @@ class Left(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Dismissed(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """The program broke the rules of the conversation; `why` says how. Its calls are canceled, nothing more will be said."""
+    """The program broke the rules of the conversation, or its study cannot be written down any more; `why` says how.
+
+    Its calls are canceled, nothing more will be said.
+    """
 
     why: str
 

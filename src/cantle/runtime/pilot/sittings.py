@@ -196,6 +196,12 @@ class Sittings:
         """Whether a pilot that is there for one program alone has nobody to wait for any more."""
         return not self._sittings and (self.served or monotonic() - self.since > STAY_S)
 
+    def dismiss_broken(self) -> None:
+        """Part from the programs whose study cannot be written down any more, and say why."""
+        for number, problem in self._log.broken.items():
+            if (sitting := self._sittings.get(number)) is not None:
+                sitting.line.dismiss(problem.partition(", then go on with: ")[0] + ", and run the program again")
+
     def close(self) -> None:
         """The pilot ends."""
         for sitting in self._sittings.values():
