@@ -367,3 +367,19 @@ def test_elements_are_taken_up_anew_after_nodes_went_by_which_the_others_are_cou
     story.settles()
     assert second.standing == Standing.DONE and second.why == "the nodes are divided otherwise now"
     assert any(phase == Phase.LAUNCHED for phase in story.state.phases), "in an element of the nodes that are left"
+
+
+def test_an_element_that_is_held_for_tasks_of_which_none_could_run_there_is_given_back_for_another_one() -> None:
+    wish = PartitionWish("mine", elements="1 x 1")
+    there = [Node("small", 3), Node("large", 3, memory_mib=8)]
+    jobs = [job("plain", partition="mine"), job("big", "plain", memory_mib=5, partition="mine")]
+    story = Carved(*jobs, on=there, slicing=Slicing((Slice(1),)), partitions=(wish,))
+    story.settles()
+    assert story.places("plain")[0][0] == 0
+    story.end("plain")
+    story.settles()
+    assert story.places("big")[0][0] == 1
+    assert "nothing that is ready for mine could run there" in [each.why for each in story.state.partitions.all]
+    story.end("big")
+    story.settles()
+    assert story.state.finished

@@ -8,7 +8,7 @@ from cantle.core.broker import Broker
 from cantle.core.carving import is_wanted
 from cantle.core.holdable import share_of
 from cantle.core.lifetimes import barred_for, expected_on
-from cantle.core.partitions import queues_of
+from cantle.core.partitions import Partition, queues_of
 from cantle.core.queues import ReadyQueue, Shape
 from cantle.core.room import Room, shortage
 from cantle.core.roster import Key
@@ -43,7 +43,8 @@ class Demand:
                 self._heed(state, job, named[home])
                 if job in self._broker.claims:
                     for width in self._broker.claims[job].open(self._broker.ledger):
-                        wanted.setdefault(width, {})[Needs()] = 0
+                        for needs in _ready_for(state, home, width) or [Needs()]:
+                            wanted.setdefault(width, {})[needs] = 0
                 continue
             counts: dict[int, int] = {}
             total = in_use = 0
@@ -141,6 +142,21 @@ class Demand:
                 return True
         self._unsuited = True
         return False
+
+
+def _ready_for(state: State, home: Key, width: int) -> list[Needs]:
+    """What the tasks need that are ready at this home and can run on so many nodes."""
+    shapes = [
+        state.queues[number].shape for number in queues_of(state, home) if state.queues[number].head() is not None
+    ]
+    return [shape.needs for shape in shapes if width in (shape.widths or (shape.needs.nodes,))]
+
+
+def suits_none(state: State, home: Key, partition: Partition) -> bool:
+    """Whether tasks of that home are ready that take as many nodes, and none of them could ever run in this element."""
+    room, width = partition.room, partition.width
+    wanted = _ready_for(state, home, width)
+    return bool(wanted) and all(room.could_ever_hold(needs).bit_count() < width for needs in wanted)
 
 
 def asking(state: State) -> dict[Key, str]:
