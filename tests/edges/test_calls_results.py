@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import cloudpickle
 import numpy as np
 import pytest
 from calls_rig import CallRig, Taken
+from msgspec.structs import replace
 from runner_rig import eventually
 from small_disk import small_disk
 
@@ -36,6 +38,10 @@ def make(size: int) -> np.ndarray:  # type: ignore[type-arg]
 def total(array: Any) -> int:
     array[0] = 1  # what is mapped is the reader's own
     return int(array.sum())
+
+
+def both(array: Any, number: int) -> int:
+    return int(array.nbytes) + number
 
 
 def where(array: Any) -> bool:
@@ -122,10 +128,23 @@ class Carrier:
         self.forgotten: list[int] = []
         self.missed: list[int] = []
         self.waiting: list[tuple[Result, Brought]] = []
+        self.files: list[tuple[str, str, int]] = []
+        self.waiting_files: list[tuple[str, str, Brought]] = []
 
     def fetch(self, result: Result, to: int, then: Brought) -> None:
         self.asked.append((result.task, to))
         self.waiting.append((result, then))
+
+    def bring_file(self, path: str, name: str, to: int, then: Brought) -> None:
+        self.files.append((path, name, to))
+        self.waiting_files.append((path, name, then))
+
+    def deliver_files(self, folder: Path) -> None:
+        for path, name, then in self.waiting_files:
+            if not self.problem:
+                (folder / name).write_bytes(Path(path).read_bytes())
+            then("" if self.problem else str(folder / name), self.problem, self.gone)
+        self.waiting_files.clear()
 
     def deliver(self) -> None:
         for result, then in self.waiting:
@@ -217,6 +236,87 @@ def test_a_call_that_waits_for_its_input_can_be_stopped(tmp_path: Path, carrier:
         carrier.deliver()
         r.turn()
         assert len(r.ends(1)) == 1
+
+
+def test_who_follows_a_call_that_waits_waits_for_its_own_input_as_well(tmp_path: Path, carrier: Carrier) -> None:
+    with CallRig(tmp_path, *APART) as r:
+        r.calls.transport = carrier
+        for task in (0, 1):
+            r.call(task, make, LARGE, node=0)
+        r.begin(2, total, Taken(0), node=1, cores="0")
+        r.begin(3, both, Taken(1), Taken(2), node=1, cores="0", behind=2, if_done=1)
+        assert carrier.asked == [(0, 1), (1, 1)]
+        carrier.deliver()
+        assert [r.ended(task).outcome for task in (2, 3)] == ["done"] * 2
+        assert r.value(3) == r.value(2) + LARGE
+
+
+class Put:
+    """A node that does not see our files, and calls whose arguments lie in a file of ours."""
+
+    def __init__(self, r: CallRig, folder: Path, carrier: Carrier) -> None:
+        self.r = r
+        self.carrier = r.calls.transport = carrier
+        self.file = folder / "put-aside"
+        self.there = Path(folders(str(folder), "runners")[0])
+
+    def begin(self, task: int, n: int = LARGE, **how: Any) -> None:
+        command = self.r.command(len, bytes(n))
+        assert command.call is not None
+        self.file.write_bytes(command.call.arguments)
+        call = replace(command.call, arguments=b"", file=str(self.file))
+        self.r.launch(task, replace(command, call=call), **how)
+
+    def deliver(self) -> None:
+        self.r.wait_for(self.there.is_dir, "no runner keeps anything")
+        self.carrier.deliver_files(self.there)
+
+    def copies(self) -> list[str]:
+        return [path.name for path in self.there.iterdir() if path.name.startswith("-")]
+
+
+@pytest.fixture
+def put(tmp_path: Path, carrier: Carrier) -> Iterator[Put]:
+    with CallRig(tmp_path, Node("away", 2, machine="away", apart=True)) as r:
+        yield Put(r, tmp_path, carrier)
+
+
+def test_arguments_in_a_file_are_brought_to_a_node_that_does_not_see_it_once_for_all_calls_under_way(put: Put) -> None:
+    for task in range(3):
+        put.begin(task)
+    put.r.turn()
+    assert put.carrier.files == [(str(put.file), "-1-0", 0)]
+    assert not put.r.ends(0)
+    put.deliver()
+    put.file.unlink()
+    assert [put.r.ended(task).outcome for task in range(3)] == ["done"] * 3
+    assert put.r.value(2) == LARGE
+    put.r.wait_for(lambda: put.copies() == [], "the copy stays there")
+    put.begin(3)
+    put.deliver()
+    assert put.r.ended(3).outcome == "done"
+    assert [name for _, name, _ in put.carrier.files] == ["-1-0", "-2-0"]
+
+
+def test_arguments_that_cannot_be_brought_are_told_of(put: Put) -> None:
+    put.carrier.problem = "the network is down"
+    put.begin(0)
+    put.deliver()
+    assert put.r.ended(0).outcome == "unstartable"
+    assert put.r.ended(0).detail == "its arguments cannot be brought here: the network is down"
+    put.carrier.problem = ""
+    put.begin(1)
+    put.deliver()
+    assert put.r.ended(1).outcome == "done", "it is tried again"
+
+
+def test_a_call_that_waits_for_its_arguments_can_be_stopped_and_what_comes_for_it_is_removed(put: Put) -> None:
+    put.begin(0)
+    put.r.stop(0)
+    assert put.r.ended(0).outcome == "canceled"
+    put.deliver()
+    put.r.wait_for(lambda: put.copies() == [], "the copy stays there")
+    assert len(put.r.ends(0)) == 1
 
 
 @pytest.mark.parametrize("full", [True, False])

@@ -14,6 +14,7 @@ from typing import Any
 
 import cloudpickle
 import pytest
+from msgspec.structs import replace
 from tests.real.test_python_calls import Program
 
 from cantle.allocations.fleet import letter as letters
@@ -208,3 +209,17 @@ def test_o11_what_is_moved_outlives_the_runner_where_it_was_made_and_nothing_run
     fleet.conduct(script, Mover())
     assert fleet.value(last) == RIGHT
     assert fleet.launches(source.task) == 1
+
+
+def test_arguments_that_lie_in_a_file_come_to_runners_that_do_not_see_it(fleet: Fleet) -> None:
+    content = large(7)
+    calls = [fleet.add(digest, content, number) for number in range(4)]
+    file = fleet.directory / "put-aside"
+    for call in calls:
+        command = fleet.commands[call.task]
+        assert command.call is not None
+        file.write_bytes(command.call.arguments)
+        fleet.commands[call.task] = replace(command, call=replace(command.call, arguments=b"", file=str(file)))
+    fleet.conduct(lambda state: both_there(fleet, state) and None)
+    assert [fleet.value(call) for call in calls] == [RIGHT] * 4
+    assert [fleet.launches(call.task) for call in calls] == [1] * 4

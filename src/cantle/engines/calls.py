@@ -19,6 +19,7 @@ from cantle.model.study import Command
 from cantle.runner.messages import Define, Ended, Forget, Key, Start
 
 if TYPE_CHECKING:
+    from cantle.engines.arguments import Arguments
     from cantle.engines.process import ProcessEngine
 
 
@@ -51,6 +52,9 @@ class Transport(Protocol):
     def fetch(self, result: Result, to: int, then: Brought) -> None:
         """Bring it to the machine of the node `to`, -1 for the conductor's; `then` is called when that is done."""
 
+    def bring_file(self, path: str, name: str, to: int, then: Brought) -> None:
+        """Bring a file of the conductor's machine to that of the node `to`, where it lies by this name, as results do."""
+
     def lost(self, task: int) -> None:
         """The result of this task, which is done, is not known here: it has to be made again."""
 
@@ -74,7 +78,9 @@ class Calls:
         self._copies: dict[int, dict[int, str]] = {}
         """Of kept results that were brought to other nodes: to which, and where they lie there."""
         self._held: dict[Key, _Held] = {}
-        """Calls that wait for results on their way."""
+        """Calls that wait for results, or for their arguments, on their way."""
+        self._arguments: Arguments | None = None
+        """There once a call's arguments lie in a file that its node does not see."""
 
     @property
     def transport(self) -> Transport | None:
@@ -172,7 +178,7 @@ class Calls:
         after = (launch.behind, launch.if_done) if launch.if_done and launch.behind is not None else None
         start = Start(key, command, place.cores, place.gpus, walltime_s, memory_mib, after)
         self._running[key] = node
-        if call.takes or (self._held and after in self._held):
+        if call.takes or call.file or (self._held and after in self._held):
             self._give(node, start)
         else:
             self._engine.post(node, start)
@@ -182,6 +188,7 @@ class Calls:
         key = ended.key
         if self._running.pop(key, None) is None:
             return
+        self._drop_arguments(key)
         done = ended.outcome == "done"
         task, attempt = key
         kept = bool(ended.path)
@@ -198,6 +205,7 @@ class Calls:
         if held is None:
             return False
         del self._running[key]
+        self._drop_arguments(key)
         now = self._engine.now()
         self._engine.put(TaskEnded(now, key[0], key[1], outcome, detail=why))  # type: ignore[arg-type]
         for start in held.behind:
@@ -216,7 +224,10 @@ class Calls:
         for key in [key for key, where in self._running.items() if where == node]:
             del self._running[key]
             self._held.pop(key, None)
+            self._drop_arguments(key)
         other = next((other for other, theirs in self._stores.items() if theirs == store), -1)
+        if self._arguments is not None:
+            self._arguments.gone(node)
         for task, copies in list(self._copies.items()):
             path = copies.pop(node, "")
             if path and other >= 0:
@@ -270,20 +281,21 @@ class Calls:
             else:
                 away.append(result)
         ahead = self._held.get(start.after) if start.after is not None else None
-        if ahead is not None:
-            ahead.behind.append(start)
-            self._held[start.key] = _Held(start, node, given, 0)
-            return
-        if not away:
+        its_file = bool(call.file) and self._is_apart(node)
+        if not away and not its_file and ahead is None:
             self._engine.post(node, replace(start, given=tuple(given)))
             return
-        if self.transport is None:
-            names = ", ".join(self._name(result.node) for result in away)
+        if self.transport is None and (away or its_file):
+            names = ", ".join(dict.fromkeys(self._name(result.node) for result in away)) or "the conductor's"
             self._refuse(start.key, f"what it takes lies on other machines ({names}), and nothing brings it here")
             return
-        held = self._held[start.key] = _Held(start, node, given, len(away))
+        held = self._held[start.key] = _Held(start, node, given, len(away) + its_file + (ahead is not None))
+        if ahead is not None:
+            ahead.behind.append(start)
         for result in away:
             self._bring(result, held)
+        if its_file and self._held.get(start.key) is held:
+            self._bring_arguments(held, call.file)
 
     def _path_on(self, result: Result, machine: str) -> str:
         """Where the result can be read on this machine, "" when it lies on others alone."""
@@ -310,19 +322,48 @@ class Calls:
                 self._let_go(held)
                 return
             held.given.append((result.task, b"", path))
-            held.missing -= 1
-            if not held.missing:
-                self._release(held)
+            self._one_less(held)
 
         self.transport.fetch(result, held.node, then)
 
-    def _release(self, held: _Held) -> None:
+    def _bring_arguments(self, held: _Held, file: str) -> None:
+        if self._arguments is None:
+            from cantle.engines.arguments import Arguments
+
+            self._arguments = Arguments(lambda node, key: self._engine.tell(node, Forget((key,))))
+        assert self.transport is not None
+
+        def then(path: str, problem: str) -> None:
+            if self._held.get(held.start.key) is not held:
+                return
+            if problem:
+                del self._held[held.start.key]
+                self._refuse(held.start.key, f"its arguments cannot be brought here: {problem}", everywhere=False)
+                self._let_go(held)
+                return
+            held.file = path
+            self._one_less(held)
+
+        self._arguments.give(held.start.key, file, held.node, self.transport.bring_file, then)
+
+    def _drop_arguments(self, key: Key) -> None:
+        if self._arguments is not None:
+            self._arguments.over(key)
+
+    def _one_less(self, held: _Held) -> None:
+        """Something that the call has waited for is there."""
+        held.missing -= 1
+        if held.missing:
+            return
         del self._held[held.start.key]
-        self._engine.post(held.node, replace(held.start, given=tuple(held.given)))
-        for start in held.behind:
-            follower = self._held.get(start.key)
+        start = replace(held.start, given=tuple(held.given))
+        if held.file and start.command.call is not None:
+            start = replace(start, command=replace(start.command, call=replace(start.command.call, file=held.file)))
+        self._engine.post(held.node, start)
+        for each in held.behind:
+            follower = self._held.get(each.key)
             if follower is not None:
-                self._release(follower)
+                self._one_less(follower)
 
     def _let_go(self, held: _Held) -> None:
         for start in held.behind:
@@ -330,6 +371,7 @@ class Calls:
 
     def _refuse(self, key: Key, why: str, everywhere: bool = True) -> None:
         self._running.pop(key, None)
+        self._drop_arguments(key)
         now = self._engine.now()
         self._engine.put(TaskEnded(now, key[0], key[1], "unstartable", detail=why, everywhere=everywhere))
 
@@ -342,6 +384,7 @@ class Calls:
         if not told:
             self.transport.lost(task)
         self._running.pop(key, None)
+        self._drop_arguments(key)
         self._engine.put(TaskEnded(self._engine.now(), key[0], key[1], "interrupted", detail=why))
 
     def _hold(self, index: int, node: Node) -> None:
@@ -349,21 +392,26 @@ class Calls:
         self._stores[index] = f"{machine}\n{index}" if node.apart else machine
         self._engine.tell(index, Forget(()))
 
+    def _is_apart(self, index: int) -> bool:
+        node = self._engine.nodes().get(index)
+        return node is not None and node.apart
+
     def _name(self, index: int) -> str:
         node = self._engine.nodes().get(index)
         return node.name if node is not None else f"node {index}, which is gone"
 
 
 class _Held:
-    """A call that waits here: for so many results, or behind one that waits."""
+    """A call that waits here: for so many results and files, or behind one that waits. `file`: where its arguments are now."""
 
-    __slots__ = ("behind", "given", "missing", "node", "start")
+    __slots__ = ("behind", "file", "given", "missing", "node", "start")
 
     def __init__(self, start: Start, node: int, given: list[tuple[int, bytes, str]], missing: int) -> None:
         self.start = start
         self.node = node
         self.given = given
         self.missing = missing
+        self.file = ""
         self.behind: list[Start] = []
 
 

@@ -166,7 +166,7 @@ class Call(msgspec.Struct, frozen=True, omit_defaults=True):
     """A call of a Python function by a worker that lives longer than the call.
 
     `function` is the digest of the pickled function, by which workers ask for it once. `arguments` are pickled as well, and
-    have places in them for the results of the tasks that it `takes`, by number; or `file`, which the node sees, holds them.
+    have places in them for the results of the tasks that it `takes`, by number; or `file` holds them.
     `wanted`: somebody outside may ask for what it returns, so that it is kept until that is over.
     """
 

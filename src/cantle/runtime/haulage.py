@@ -56,6 +56,11 @@ class Haulage:
         """Bring a result to the machine of a node."""
         self._bring(result, to, lambda carried: then(carried.path, carried.problem, carried.gone))
 
+    def bring_file(self, path: str, name: str, to: int, then: Brought) -> None:
+        """Bring a file of this machine to that of a node."""
+        errand = Errand(path, None, self._node(to), name)
+        self._carrier.carry(errand, lambda carried: then(carried.path, carried.problem, carried.gone))
+
     def lost(self, task: int) -> None:
         """A result that should be known is not."""
         self._inbox.put(ResultsLost(self._inbox.now(), [task], HERE, "nobody knows where it is"))

@@ -6,8 +6,6 @@ gone as well by then. So its arguments stay as long as its result is needed, or 
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from cantle.core.phases import FINAL, Phase
 from cantle.core.state import State
 from cantle.core.studies import StudyState
@@ -40,22 +38,19 @@ class ProgramWork:
         attempt: int,  # noqa: ARG002 - every attempt is the same
         restart: bool,  # noqa: ARG002 - and calls cannot be restarted
         places: tuple[Place, ...],  # noqa: ARG002
-        nodes: tuple[Node, ...],
+        nodes: tuple[Node, ...],  # noqa: ARG002
     ) -> Command:
-        """The call. Raises RequestError when its arguments cannot be read."""
+        """The call. Raises RequestError when its arguments are not there any more.
+
+        Those that lie in a file stay there: a node that does not see it gets a copy.
+        """
         known = self.calls.get(task)
         if known is None:
             raise RequestError("it was over, and its arguments are not there any more")
         call, takes = known
-        arguments = call.arguments
         if call.file:
-            if not nodes[0].apart:
-                return Command(packed=True, call=Call(call.function, b"", takes, call.wanted, call.file))
-            try:
-                arguments = Path(call.file).read_bytes()
-            except OSError as error:
-                raise RequestError(f"its arguments cannot be read: {call.file}: {error.strerror or error}") from error
-        return Command(packed=True, call=Call(call.function, arguments, takes, call.wanted))
+            return Command(packed=True, call=Call(call.function, b"", takes, call.wanted, call.file))
+        return Command(packed=True, call=Call(call.function, call.arguments, takes, call.wanted))
 
     def over(self, own: int, kept: bool) -> None:
         """The call is over; if its result is `kept` on a node, it may have to be made again."""
