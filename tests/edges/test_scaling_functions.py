@@ -215,6 +215,16 @@ def test_what_an_installed_package_declares_goes_by_its_name(tmp_path: Path, mon
         scaling_asked(Namespace(scaling=["thirds"]))
 
 
+def test_a_bound_taken_for_a_policy_or_the_other_way_round_is_told_how_to_write_it() -> None:
+    for word, told in {
+        "finish-by=3s": "'finish-by' is no bound; there are idle, .*; the policy is written finish-by:3s",
+        "idle:40s": "idle is a bound, and no policy: write idle=40s",
+        "cool-down": "cool-down is a bound, and no policy: write cool-down=30s",
+    }.items():
+        with pytest.raises(RequestError, match=told):
+            scaling_asked(Namespace(scaling=[word]))
+
+
 @pytest.mark.real
 def test_a_scaler_that_breaks_a_rule_is_named_and_the_run_stops_and_can_be_gone_on_with(tmp_path: Path) -> None:
     (tmp_path / "wild.py").write_text(

@@ -18,7 +18,9 @@ from cantle.model.study import Step, Task
 from cantle.report.loading import Condition, load
 from cantle.report.statusfile import COLUMNS, HEADER, ROWS_AT_ONCE, StatusFile, span
 from cantle.report.steps import bar, step_rows
+from cantle.runtime.pilot.address import directory_of
 from cantle.runtime.simulated import Fate
+from cantle.store.layout import DOOR, Layout
 
 
 def folded(records: list) -> State:
@@ -343,6 +345,22 @@ def test_status_as_json_is_one_object_a_line(tmp_path: Path, capsys: pytest.Capt
     assert [task["task"] for task in first["failed"]] == ["sim_N.2"]
     assert first["list"][0]["seconds"] == 10.0
     assert (second["state"], second["exit"]) == ("dead", None)
+
+
+def test_whoever_names_a_pilot_where_a_directory_is_asked_for_is_told_where_it_lies(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    door = Layout(directory_of("eve")).own / DOOR
+    door.parent.mkdir(parents=True)
+    door.touch()
+    for command in ("node list", "status"):
+        assert cantle(*command.split(), "eve") == 1
+        place = tmp_path / "state" / "cantle" / "pilots" / "eve"
+        assert f"there is no directory {tmp_path}/eve; the pilot eve lies in {place}" in capsys.readouterr().err
+    assert cantle("status", "adam") == 1
+    assert capsys.readouterr().err.strip().endswith(f"there is no directory {tmp_path}/adam")
 
 
 def test_a_directory_without_a_run_is_an_error_and_the_others_are_told(

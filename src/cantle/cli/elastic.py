@@ -116,7 +116,11 @@ def scaling_asked(asked: Namespace) -> Scaling | None:
             except ValueError as problem:
                 raise wrong(f"--scaling {word}: {problem}") from None
         elif equals and key.replace("-", "").isalpha():
-            raise wrong(f"--scaling {word}: {key!r} is no bound; there are {', '.join(_SETTINGS)}")
+            hint = f"; the policy is written {key}:{value}" if key in NAMES else ""
+            raise wrong(f"--scaling {word}: {key!r} is no bound; there are {', '.join(_SETTINGS)}{hint}")
+        elif (parts := word.partition(":"))[0] in _SETTINGS and not parts[2].isidentifier():
+            name, _, value = parts
+            raise wrong(f"--scaling {word}: {name} is a bound, and no policy: write {name}={value or '30s'}")
         elif word.partition(":")[0] in NAMES or ":" in word:
             policies.append(word)
         else:

@@ -204,7 +204,18 @@ def load(directory: Path | str) -> Run:
     """The run in a directory. Raises RequestError when there is none, JournalError when its journal cannot be read."""
     layout = Layout(directory)
     if not layout.directory.exists():
-        raise RequestError(f"there is no directory {layout.directory}")
+        raise RequestError(f"there is no directory {layout.directory}{_pilot_called(str(directory))}")
     run = Run(layout.require())
     run.refresh()
     return run
+
+
+def _pilot_called(name: str) -> str:
+    """Where the pilot lies whose name was given in place of a directory, as the end of a sentence; "" where there is none."""
+    from cantle.runtime.pilot.address import directory_of
+
+    try:
+        place = directory_of(name)
+    except RequestError:
+        return ""
+    return f"; the pilot {name} lies in {place}" if (Layout(place).own / DOOR).exists() else ""
