@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from cantle.runtime.inbox import SelectInbox
-from cantle.runtime.pilot import sitting
+from cantle.runtime.pilot import parting, sitting
+from cantle.runtime.pilot.parting import Parting
 from cantle.runtime.pilot.sitting import Line
 from cantle.runtime.pilot.sitting_messages import MOST_SAID, CancelTasks, Fetched, ForgetTasks, Leave, Note, Up
 
@@ -139,3 +140,41 @@ def test_what_is_said_on_a_line_that_is_over_is_lost_without_harm(pair: Pair) ->
     pair.line.close()
     pair.line.say([Note("nobody hears")])
     assert pair.line.over
+
+
+def test_who_was_sent_away_and_does_not_hang_up_is_hung_up_on_after_a_while(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(parting, "monotonic", lambda: now)
+    leaving = Parting()
+    pair.line.dismiss("no such call")
+    leaving.add(pair.line)
+    now += parting.LINGERS_S - 1.0
+    leaving.step()
+    assert (len(leaving), pair.line.lingers) == (1, True)
+    now += 2.0
+    leaving.step()
+    assert (len(leaving), pair.line.lingers) == (0, False)
+    while pair.program.recv(1000):
+        pass
+    with pytest.raises(BrokenPipeError):
+        pair.program.sendall(b"x")
+
+
+def test_who_hangs_up_by_himself_is_not_kept_and_of_many_that_do_not_the_first_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(parting, "MOST", 2)
+    leaving = Parting()
+    pairs = [Pair() for _ in range(4)]
+    pairs[0].program.close()
+    pairs[0].turn()
+    for each in pairs:
+        each.line.dismiss("no such call")
+        leaving.add(each.line)
+    assert [each.line.lingers for each in pairs] == [False, False, True, True]
+    leaving.close()
+    assert not any(each.line.lingers for each in pairs)
+    for each in pairs:
+        each.close()

@@ -69,6 +69,11 @@ class Line:
                 self._hang_up()
             self._on_news()
 
+    @property
+    def lingers(self) -> bool:
+        """Whether it was dismissed and has not hung up."""
+        return self._dismissed
+
     def push(self) -> None:
         """Send what the program takes."""
         try:

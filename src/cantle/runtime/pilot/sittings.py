@@ -33,6 +33,7 @@ from cantle.runtime.pilot.house import House, WriteDown
 from cantle.runtime.pilot.jobs import is_over, job_name
 from cantle.runtime.pilot.lacking import OfNodes
 from cantle.runtime.pilot.messages import Refused, Seated, Sit
+from cantle.runtime.pilot.parting import Parting
 from cantle.runtime.pilot.program_work import ProgramWork
 from cantle.runtime.pilot.sitting import Line
 from cantle.runtime.pilot.sitting_messages import (
@@ -133,6 +134,7 @@ class Sittings:
         self._forgotten: dict[int, None] = {}
         """Tasks whose result nobody outside wants, while others of the run may take it."""
         self._of_nodes = OfNodes()
+        self._parting = Parting()
         self._news = False
         self._next_tending = 0.0
         self._fetching: Fetching | None = None
@@ -207,11 +209,14 @@ class Sittings:
         for sitting in self._sittings.values():
             sitting.line.close()
         self._sittings.clear()
+        self._parting.close()
 
     # Before each turn: what they say
 
     def heed(self) -> None:
         """Do what the programs have said since the last turn."""
+        if self._parting:
+            self._parting.step()
         if not self._news:
             return
         self._news = False
@@ -322,6 +327,7 @@ class Sittings:
     def _has_gone(self, sitting: Sitting) -> None:
         """The program is not there any more: what it wanted, nobody wants."""
         self._sittings.pop(sitting.number, None)
+        self._parting.add(sitting.line)
         self.since = monotonic()
         self._leave(sitting, cancel=True)
         self._forget([task for task in self._state.studies[sitting.number].tasks if task not in self._forgotten])
