@@ -132,7 +132,7 @@ def ending(draw: st.DrawFn, at: float, group: list[Node]) -> list[Node]:
 
 
 @st.composite
-def wide_plots(draw: st.DrawFn, survivable: bool = False) -> WidePlot:
+def wide_plots(draw: st.DrawFn) -> WidePlot:
     """Anything may go wrong."""
     quick = draw(SOMETIMES)
     kept = draw(st.booleans())

@@ -95,14 +95,13 @@ def world_of(plot: WidePlot, state: State, later: Iterable[Event] = (), fresh: b
     return world
 
 
-def deciders(plot: WidePlot, open_ended: bool = False) -> Iterator[Decider]:
+def deciders(plot: WidePlot) -> Iterator[Decider]:
     """Who decides in each turn."""
     decider = None
     for number in range(MOST_TURNS):
         if decider is None or number in plot.forgets:
             decider = Decider(lines=plot.lines)
             decider.scaling = plot.scaling
-            decider.open_ended = open_ended
         yield decider
 
 
