@@ -204,3 +204,21 @@ def test_once_a_move_has_ended_what_is_left_is_moved_on_and_then_the_node_goes()
     assert move.to != 3
     state.apply(ResultsMoved(state.now, [FEW - 1], 0, move.to))
     assert [type(each) for each in decided(state, decider)] == [ReleaseNode]
+
+
+def test_a_task_that_waits_for_a_place_near_what_it_takes_costs_a_pass_the_same_however_much_that_is() -> None:
+    def cost(n: int) -> int:
+        state = with_results(n)
+        fills = [Task(f"fills.{i}", 0, ()) for i in range(2)]
+        takes = Task("takes", 0, OnlyInOrder(range(n)), 100.0)
+        first = len(state.tasks)
+        state.apply(TasksAdded(state.now, first, [*fills, takes]))
+        for i in range(2):
+            state.apply(Launch(state.now, first + i, 1, (Place(0, str(i)),)))
+        decider = Decider()
+        assert decided(state, decider) == [], "it waits for its home"
+        found = max(passes(state, decider))
+        assert decider.wakes_at < state.now + 3.0
+        return found
+
+    assert cost(MANY) == cost(FEW)

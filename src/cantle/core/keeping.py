@@ -119,7 +119,7 @@ class Keeping:
     def barred(self, state: State, task: int) -> int:
         """The nodes, as bits, on which the task cannot start, since files that it takes lie elsewhere."""
         barred = 0
-        for parent in state.tasks[task].parents:
+        for parent in state.tasks[task].parents if self.has_files else ():
             result = self.results.get(parent)
             if result is not None and result.files and result.at:
                 barred |= state.room.alive & ~self.nodes_with(parent)

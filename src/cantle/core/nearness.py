@@ -39,7 +39,8 @@ class Nearness:
     def __init__(self) -> None:
         self._machines: dict[str, int] = {}
         self._alive = 0
-        self._since: dict[int, float] = {}
+        self._since: dict[int, tuple[float, int]] = {}
+        """Who waits, since when, and for which nodes (bits): these stay the same meanwhile, however much a task takes."""
         self.wakes_at = math.inf
         """When somebody's patience ends; whoever begins a pass sets it back."""
 
@@ -58,7 +59,7 @@ class Nearness:
                 machine = room.nodes[index].machine
                 self._machines[machine] = self._machines.get(machine, 0) | 1 << index
         if self._since:
-            self._since = {t: since for t, since in self._since.items() if plan.state.queued[t]}
+            self._since = {t: waits for t, waits in self._since.items() if plan.state.queued[t]}
 
     def choose(self, plan: Plan, queue: ReadyQueue, places_for: PlacesFor) -> tuple[int, tuple[Place, ...] | None]:
         """Which of the queue's first tasks starts where; no places when none does now."""
@@ -76,7 +77,8 @@ class Nearness:
         for task in queue.first(DEPTH):
             if state.ranks[task] < least:
                 break
-            home = self._home(plan, task)
+            waits = self._since.get(task)
+            home = self._home(plan, task) if waits is None else waits[1] & plan.room.alive
             if choosy and task != head:
                 room = plan.room_for(task)
                 if (elsewhere := places_for(room, needs)) is None:
@@ -87,7 +89,7 @@ class Nearness:
             near = places_for(room.within(home), needs)
             if near is not None:
                 return task, near
-            since = self._since.setdefault(task, state.now)
+            since, _ = self._since.setdefault(task, (state.now, home))
             until = since + _patience_s(plan, task)
             if until <= state.now:
                 overdue = task if overdue < 0 else overdue
