@@ -21,6 +21,7 @@ from cantle.model.records import (
     StudyChanged,
     TaskEnded,
     TasksAdded,
+    TaskStarted,
     TimePassed,
 )
 from cantle.model.resources import Needs, Place
@@ -46,6 +47,18 @@ def test_a_start_and_an_end_are_kept_with_their_times() -> None:
     assert (story.state.launched_at[0], story.state.pids[0], story.phase("a")) == (2.0, 77, Phase.RUNNING)
     story.end("a")
     assert story.state.ended_at[0] == 3.0
+
+
+def test_a_task_takes_as_long_as_it_did_also_where_the_clock_was_set_back() -> None:
+    story = Story(job("a"), job("b"), on=[node(cores=2)])
+    story.happens(TimePassed(90_000.0))
+    story.decides()
+    story.happens(TaskStarted(10.0, 0, 1, 77))
+    story.happens(TaskEnded(13.0, 0, 1, "done"))
+    assert story.state.ended_at[0] - story.state.launched_at[0] == 3.0
+    story.happens(TaskEnded(14.0, 1, 1, "done"))  # its start was not told
+    assert story.state.ended_at[1] - story.state.launched_at[1] == 0.0
+    assert story.state.now == 90_000.0
 
 
 def test_a_task_may_end_before_its_start_is_heard_of() -> None:

@@ -92,6 +92,8 @@ def _task_ended(state: State, record: r.TaskEnded) -> None:
             state.pids[task] = record.pid
         begun = state.lifetimes is not None and not state.stands_in_line(task)
         leave(state, task)
+        if state.launched_at[task] <= record.time < state.now:  # a clock was set back: both are to be of the same
+            state.ended_at[task] = record.time
         excused = record.outcome != "done" and _concerns_its_node(state, record, launch, begun)
         if state.trouble is not None and record.outcome == "done":
             state.trouble.went_well(launch)
