@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from builders import Story, job, node, nodes
 from cantle.core.explain import explain
 from cantle.core.packing import find_places
 from cantle.core.plan import Plan
 from cantle.core.reserving import kept_before
+from cantle.model.kinds import Kind
 from cantle.model.records import (
     DrainNode,
     DrainTimeSet,
     EndRun,
+    KindsDeclared,
     NodeLost,
     Stop,
     TaskEnded,
@@ -137,6 +140,24 @@ def test_explain_names_the_time_that_a_task_needs_and_the_time_that_is_left() ->
         "task is ready.",
         "It needs 8 min; n3, which has room, has 4.94 min left before it has to be empty.",
     ]
+
+
+def test_what_took_longer_than_nodes_last_that_could_be_asked_for_is_named_when_that_ends_the_run() -> None:
+    brief = Kind("brief", 1, lasts_s=100.0)
+    story = Story(job("task"), on=[replace(brief.node("n0"), ends_at=101.0)])
+    story.happens(KindsDeclared(1.0, [brief]))
+    story.decider.scaler = lambda _plan: iter(())
+    assert story.launches() == ["task"]
+    story.start("task")
+    time(story, 91.5)
+    story.decides()
+    story.end("task", "interrupted")
+    made = ended(story)
+    assert made is not None
+    assert made.why == (
+        "the allocation is over for what is left: task needs 95 s, and a node of kind brief may work for 90 s, "
+        "as it lasts 100 s"
+    )
 
 
 def test_a_node_is_emptied_before_its_end_and_that_is_nobodys_fault() -> None:

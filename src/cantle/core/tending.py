@@ -102,7 +102,7 @@ def end_what_cannot_be_done(state: State, lifetimes: Lifetimes, open_ended: bool
     """
     if lifetimes.over and not state.room.alive & ~lifetimes.over:
         if state.unfinished or open_ended:
-            yield EndRun(state.now, "the allocation is over")
+            yield EndRun(state.now, "the allocation is over" + _too_long_for_kinds(state))
         return
     if open_ended or not state.totals[Phase.READY]:
         return
@@ -137,6 +137,24 @@ def end_what_waits_in_vain(state: State, lifetimes: Lifetimes) -> Iterator[Decis
 def _shortest(state: State, queue: ReadyQueue) -> tuple[float, int]:
     """How many seconds its shortest ready task needs, and which that is."""
     return min((needs_s(state, task), task) for task in queue.ready())
+
+
+def _too_long_for_kinds(state: State) -> str:
+    """Which ready task takes longer than any node that could be asked for may work, as the end of a sentence; "" for none."""
+    ledger = state.scaling
+    left = [_shortest(state, queue) for queue in state.queues if queue.head() is not None]
+    if ledger is None or not left:
+        return ""
+    from cantle.core.scaling.capacity import useful_s
+
+    seconds, task = min(left)
+    longest = max(ledger.kinds.values(), key=lambda kind: useful_s(state, kind), default=None)
+    if longest is None or seconds <= useful_s(state, longest):
+        return ""
+    return (
+        f" for what is left: {state.tasks[task].name} needs {in_words(seconds)}, and a node of kind {longest.name} may work "
+        f"for {in_words(useful_s(state, longest))}, as it lasts {in_words(longest.lasts_s)}"
+    )
 
 
 def _could_run(state: State, lifetimes: Lifetimes, queue: ReadyQueue, seconds: float) -> bool:
