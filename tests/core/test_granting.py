@@ -216,6 +216,21 @@ def test_tasks_run_in_what_was_requested_under_the_name_of_their_partition(decla
     assert not story.state.partitions.living
 
 
+def test_who_waits_for_elements_by_name_is_told_how_many_are_there_and_who_gave_them_back() -> None:
+    story = Carved(*(wide(f"t{i}", 2, partition="mine") for i in range(3)), slicing=Slicing((Slice(2, 1),)))
+    asks(story, "mine", "1 x 2")
+    asks(story, "mine", "")
+    story.join(*nodes(4))
+    story.settles()
+    assert story.phase("t0") == Phase.READY
+    told = " ".join(explain(story.state, story.number_of["t0"]))
+    assert "somebody gave them back; ask for some again: cantle partition request DIR mine WANT." in told
+    asks(story, "mine", "1 x 2")
+    assert story.phase("t0") == Phase.LAUNCHED
+    told = " ".join(explain(story.state, story.number_of["t1"]))
+    assert "in elements under the name mine; there is 1 such element now, of which 1 is in use." in told
+
+
 @pytest.mark.parametrize(
     ("needs", "slicing", "told"),
     [

@@ -6,8 +6,11 @@ import msgspec
 from carved_plots import MOST_ACTS, CarvedWorld
 from wide_plots import WidePlot
 
+from cantle.core.partitions import queues_of
+from cantle.core.roster import Key
 from cantle.core.state import State
 from cantle.model.records import (
+    CancelAsked,
     Decision,
     ElementsAsked,
     Event,
@@ -88,6 +91,9 @@ def _one_by_one(event: Event) -> list[Event]:
 class WideWorld(CarvedWorld):
     """A world in which only is asked for what there is, as the conductor sees to it."""
 
+    given_again: frozenset[Key] = frozenset()
+    """By these names elements were asked for once more after they had been given back."""
+
     def wait(self) -> list[Event]:
         """What happens next."""
         if self._heap and all(type(event) is TimePassed for _, _, event in self._heap) and not self.state.running:
@@ -125,3 +131,18 @@ class WideWorld(CarvedWorld):
         for study, name in of.requests:
             if of.requests[study, name].want:
                 self.put(ElementsAsked(now, name, "", "me", study))
+                return
+        for key in of.requests:
+            self._give_again(key, now)
+
+    def _give_again(self, key: Key, now: float) -> None:
+        """Who waits for elements that were given back gets one of his width; when that was in vain, he is canceled."""
+        queues = [self.state.queues[number] for number in queues_of(self.state, key)]
+        waiting = [queue for queue in queues if queue.head() is not None]
+        if waiting and key not in self.given_again:
+            self.given_again |= {key}
+            shape = waiting[0].shape
+            want = f"1 x {(shape.widths or (shape.needs.nodes,))[0]}"
+            self.put(ElementsAsked(now, key[1], want, "me", key[0]))
+        elif waiting:
+            self.put(CancelAsked(now, [task for queue in waiting for task in queue.ready()], "me"))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from cantle.core.decide import why_never_as
 from cantle.core.lifetimes import barred_for, in_words, needs_s
-from cantle.core.partitions import key_of
+from cantle.core.partitions import Partition, key_of
 from cantle.core.phases import OVER, Phase
 from cantle.core.queues import Shape
+from cantle.core.roster import Key
 from cantle.core.standings import Standing
 from cantle.core.state import State
 from cantle.model.resources import Needs, count, indexes
@@ -172,6 +173,8 @@ def _in_its_partition(state: State, shape: Shape) -> str:
     key = key_of(state, shape.study, name)
     partition = state.partitions.by_name.get(key)
     if partition is None:
+        if told := _in_elements_by_name(state, key):
+            return f"It runs in elements under the name {name}; {told}"
         if key in state.partitions.withheld:
             return (
                 f"It runs in the partition {name}, which {state.partitions.withheld[key]}; "
@@ -198,17 +201,26 @@ def _in_its_partition(state: State, shape: Shape) -> str:
     )
 
 
+def _in_elements_by_name(state: State, key: Key) -> str:
+    """How it stands with the elements that are wanted by this name; "" when they are still to be made, if it is one."""
+    there = [p for p in state.partitions.living.values() if (p.study, p.holder) == key and p.serves]
+    asked = state.partitions.requests.get(key)
+    if there or asked is None or asked.want:
+        return _how_many(there) if there else ""
+    return f"{asked.by or 'somebody'} gave them back; ask for some again: cantle partition request DIR {key[1]} WANT."
+
+
 def _in_an_element(state: State, shape: Shape) -> str:
     widths = shape.widths or (shape.needs.nodes,)
     there = [p for p in state.partitions.living.values() if p.element is not None and p.width in widths]
-    busy = sum(bool(p.running) for p in there)
-    return (
-        f"It runs in an element of {' or '.join(map(str, widths))} nodes; "
-        f"there {_verbs(len(there), 'such element', 'is', 'are')} now, of which {busy} {'is' if busy == 1 else 'are'} in use."
-        if there
-        else f"It runs in an element of {' or '.join(map(str, widths))} nodes, and waits until one can be made: "
-        "its nodes are in use, or as many copies of slices are active as may be."
-    )
+    made = "it waits until one can be made: its nodes are in use, or as many copies of slices are active as may be."
+    return f"It runs in an element of {' or '.join(map(str, widths))} nodes; {_how_many(there) if there else made}"
+
+
+def _how_many(elements: list[Partition]) -> str:
+    n, busy = len(elements), sum(bool(each.running) for each in elements)
+    there = f"there {'is' if n == 1 else 'are'} {count(n, 'such element')} now"
+    return f"{there}, of which {busy} {'is' if busy == 1 else 'are'} in use."
 
 
 def _freest(state: State, needs: Needs) -> str:
