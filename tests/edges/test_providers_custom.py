@@ -91,6 +91,8 @@ def test_fewer_machines_than_asked_for_are_a_refusal_of_the_rest(tmp_path: Path)
     heard = Heard()
     provider(lambda *_: ["m1"], lambda _: None).add(asked(tmp_path, 3), heard)
     assert heard.refusals == [(2, "mine:add has named 1 machine where 3 were asked for")]
+    provider(lambda *_: [], lambda _: None).add(asked(tmp_path, 1), heard)
+    assert heard.refusals[1:] == [(1, "mine:add has named 0 machines where 1 was asked for")]
 
 
 def test_more_machines_than_asked_for_are_removed_again(tmp_path: Path) -> None:

@@ -203,3 +203,8 @@ def test_in_an_executor_what_a_task_says_of_its_own_calls_goes_first(pilot: cant
     futures = [executor.submit(each, 1) for each in (take, take.with_options(name="own"), abs)]
     assert [future.result(30) for future in futures] == [1, 1, 1]
     assert [future.name.partition("-")[0] for future in futures] == ["theirs", "own", "theirs"]  # type: ignore[attr-defined]
+
+
+def test_a_directory_whose_name_no_file_system_takes_is_told(tmp_path: Path) -> None:
+    with pytest.raises(cantle.RequestError, match="cannot be looked at: File name too long; choose another directory="):
+        cantle.open(cores=1, directory=tmp_path / ("x" * 300))

@@ -155,7 +155,11 @@ def _study_directory(wanted: Path | None, name: str) -> Path:
         raise RequestError(f"the path {writable(place)} is no valid UTF-8: choose another place with directory=")
     if wanted is not None:
         wanted = wanted.absolute()
-        if wanted.exists() and (not wanted.is_dir() or any(wanted.iterdir())):
+        try:
+            taken = wanted.exists() and (not wanted.is_dir() or any(wanted.iterdir()))
+        except OSError as error:
+            raise RequestError(f"{wanted} cannot be looked at: {error.strerror}; choose another directory=") from error
+        if taken:
             raise RequestError(f"{wanted} exists and is not empty; choose another directory=")
         return wanted
     stem = f"{name.replace(' ', '_').replace('/', '_')}_{strftime('%Y%m%d-%H%M%S', localtime())}"

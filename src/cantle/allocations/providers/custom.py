@@ -95,13 +95,13 @@ class CustomProvider:
             answers.handed_out(asked.number, name)
         if len(new) > asked.count:
             answers.note(
-                f"{self._cloud.name} has begun {count(len(new), 'machine')} where {asked.count} were asked for: the others are "
+                f"{self._cloud.name} has begun {count(len(new), 'machine')} where {_asked_for(asked)}: the others are "
                 "removed again"
             )
             for name in new[asked.count :]:
                 self._end(name)
         elif len(new) < asked.count:
-            why = f"{self._cloud.name} has named {count(len(new), 'machine')} where {asked.count} were asked for"
+            why = f"{self._cloud.name} has named {count(len(new), 'machine')} where {_asked_for(asked)}"
             answers.refused(asked.number, asked.count - len(new), why)
 
     def withdraw(self, request: int, n: int) -> int:
@@ -323,6 +323,10 @@ def _names(given: object) -> list[str]:
     if len(set(found)) < len(found):
         raise MachineError("gave back the same name twice")
     return found
+
+
+def _asked_for(asked: Asked) -> str:
+    return f"{asked.count:,} {'was' if asked.count == 1 else 'were'} asked for"
 
 
 def _short(thing: object) -> str:
