@@ -87,6 +87,20 @@ def test_a_task_that_waits_for_an_element_is_told_what_is_in_its_way() -> None:
     assert story.state.phases[waiting] != Phase.READY
 
 
+def test_a_task_whose_element_has_its_cores_free_but_no_gpu_is_told_so() -> None:
+    there = [Node(f"n{i}", 4, gpus=2) for i in range(2)]
+    jobs = [job("other", gpus=2), job("first"), wide("both", 2, "first", gpus=1)]
+    story = Carved(*jobs, on=there, slicing=Slicing((Slice(2, share=2),)))
+    story.settles()
+    story.end("first")
+    story.settles()
+    told = " ".join(explain(story.state, story.number_of["both"]))
+    assert "holds nothing; no 2 nodes that follow each other have all that its tasks need free." in told
+    story.end("other")
+    story.settles()
+    assert story.phase("both") == Phase.LAUNCHED
+
+
 def test_nine_elements_of_fifty_nodes_come_from_both_copies() -> None:
     jobs = [wide(f"t{i}", 50) for i in range(9)]
     story = Carved(*jobs, on=nodes(400, 2), slicing=Slicing((Slice(50, 2),), max_active=2))

@@ -258,3 +258,34 @@ def test_a_node_that_cannot_hold_what_is_ready_makes_way_for_another_one_of_its_
         found = elastic(jobs, [Kind("cpu", 3, most=2)], 1.0, there=there, scaling=scaling)
         assert found.done == 1 and found.adds == {"cpu": 1}, policy
         assert found.all_of(ReleaseNode)[0].node == 0
+
+
+def test_a_node_is_asked_for_where_enough_are_there_but_no_two_that_follow_each_other_could_be_an_element() -> None:
+    """The first two would be one, of which the first is too small, and the third is left over."""
+    there = [Node("n0", 1), Node("n1", 4), Node("n2", 4)]
+    for policy in ("demand", "fixed:0", "cheapest"):
+        scaling = replace(QUICK, policies=(policy,))
+        slicing = Slicing((Slice(2),))
+        jobs = [job("t", nodes=2, cores=2)]
+        found = elastic(jobs, [Kind("cpu", 4, most=4)], 1.0, there=there, scaling=scaling, slicing=slicing)
+        assert found.done == 1 and found.adds == {"cpu": 1} and found.state.now == 1.0, policy
+
+
+def test_a_node_is_asked_for_where_enough_are_there_for_a_partition_but_not_next_to_each_other() -> None:
+    there = [Node("n0", 4), Node("n1", 1), Node("n2", 4)]
+    wish = PartitionWish("p", 2, cores=2, layout="contiguous")
+    for policy in ("demand", "fixed:0", "cheapest"):
+        scaling = replace(QUICK, policies=(policy,))
+        jobs = [job("t", cores=2, partition="p")]
+        found = elastic(jobs, [Kind("cpu", 4, most=4)], 1.0, there=there, scaling=scaling, partitions=(wish,))
+        assert found.done == 1 and found.adds == {"cpu": 1} and found.state.now == 1.0, policy
+
+
+def test_as_many_nodes_are_asked_for_as_a_whole_element_takes_and_none_where_there_may_be_no_more() -> None:
+    there = [Node("n0", 1), *(Node(f"n{i}", 4) for i in (1, 2, 3))]
+    slicing = Slicing((Slice(4),))
+    scaling = replace(QUICK, policies=("demand",))
+    jobs = [job("t", nodes=4, cores=2)]
+    for most, adds in ((5, {"cpu": 4}), (3, {})):
+        found = elastic(jobs, [Kind("cpu", 4, most=most)], 1.0, there=there, scaling=scaling, slicing=slicing)
+        assert found.adds == adds and found.done == bool(adds) and len(found.refusals) == (not adds), most

@@ -82,6 +82,8 @@ def _what_is_in_the_way(broker: Broker, job: int, wanted: list[int]) -> str:
         return f"{copies_may} be active at once, which {_active(ledger)} {'is' if ledger.cap == 1 else 'are'}"
     if waiter is not None and waiter is not claim and rotation.draining is not None:
         return f"no copy becomes active before job {waiter.want.job} has one, which has waited longer"
+    if any(ledger.cuts.could_hold(slice_, {}) for slice_ in ledger.of_width[width]):
+        return f"no {count(width, 'node')} that follow each other have all that its tasks need free"
     return f"no {count(width, 'node')} have the cores for another element of {width}: other work has them"
 
 

@@ -159,7 +159,11 @@ def what_is_ready(state: State) -> Iterator[tuple[Needs, int, float, str]]:
             needs = queue.shape.needs
             least_s, task = shortest(state, queue)
             yield needs, needs.nodes, least_s, state.tasks[task].name
-    for needs, width, _ in partitions_wanted(state):
+    if not (wanted := partitions_wanted(state)):
+        return
+    from cantle.core.scaling.imagined import scattered
+
+    for needs, width in (*((needs, width) for needs, width, _ in wanted), *scattered(state)):
         yield needs, width, 0.0, "a task that runs in a partition"
 
 

@@ -114,11 +114,11 @@ def partitions_wanted(state: State) -> list[tuple[Needs, int, int]]:
             if fits is not None:
                 unused_yet.remove(fits)  # it runs there, as soon as that is open
             else:
-                found += _element(state, shape)
+                found += element_for(state, shape)
     return found
 
 
-def _element(state: State, shape: Shape) -> list[tuple[Needs, int, int]]:
+def element_for(state: State, shape: Shape) -> list[tuple[Needs, int, int]]:
     """What the smallest element needs of its nodes in which tasks of the shape could run; nothing when there is none."""
     slicing = state.studies[shape.study].added.slicing
     allowed = shape.widths or (shape.needs.nodes,)
