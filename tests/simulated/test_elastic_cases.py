@@ -289,3 +289,17 @@ def test_as_many_nodes_are_asked_for_as_a_whole_element_takes_and_none_where_the
     for most, adds in ((5, {"cpu": 4}), (3, {})):
         found = elastic(jobs, [Kind("cpu", 4, most=most)], 1.0, there=there, scaling=scaling, slicing=slicing)
         assert found.adds == adds and found.done == bool(adds) and len(found.refusals) == (not adds), most
+
+
+def test_a_node_that_is_gone_counts_for_no_partition_and_for_no_element_that_could_yet_be() -> None:
+    kinds = [Kind("cpu", 4, adds=False)]
+    there, losses = [Node("n0", 4), Node("n1", 4)], [(0.5, 1)]
+    jobs = [job("first"), job("t", "first", partition="p")]
+    found = elastic(jobs, kinds, 1.0, there=there, losses=losses, partitions=(PartitionWish("p", 2),))
+    assert found.done == 1 and found.state.now == 1.0
+    [why] = found.refusals
+    assert why == "its partition p wants 2 nodes and all of each; there is 1 node that could be in it"
+    jobs = [job("first"), job("t", "first", nodes=2)]
+    found = elastic(jobs, kinds, 1.0, there=there, losses=losses, slicing=Slicing((Slice(2),)))
+    assert found.done == 1 and found.state.now == 1.0
+    assert found.refusals == ["needs an element of 2 nodes; there are 1"]

@@ -105,7 +105,7 @@ def _as_it_is(state: State, without: int) -> Room:
     room = Room()
     for index, node in state.room.nodes.items():
         room.add(node)
-        if not state.room.alive & ~without >> index & 1:
+        if not (state.room.alive & ~without) >> index & 1:
             room.lose(index)
     return room
 
