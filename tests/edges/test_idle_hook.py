@@ -79,3 +79,15 @@ def test_what_still_runs_when_the_run_is_over_may_end_and_is_killed_then(tmp_pat
     long.tell("cpu-2", "cpu", "")
     settle()
     assert "cpu-2" not in "".join(notes), "nothing begins any more"
+
+
+def test_where_there_may_be_no_more_threads_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    notes: list[str] = []
+    hook = IdleHook("true", notes.append)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    hook.tell("cpu-1", "cpu", "")
+    hook.close()
+    assert notes == ["--on-idle failed for cpu-1: can't start new thread; further failures are not told"]

@@ -186,3 +186,17 @@ def test_who_waits_for_what_hangs_is_told_of_it_and_may_be_dropped(told: Told) -
     told.files.let("/nfs/bad")
     back = told.until(lambda: told.brought == [3, 4, 0, 2])
     assert [(event.task, event.why) for event in back if not event.why] == [(0, ""), (2, "")]
+
+
+def test_who_follows_one_that_is_dropped_goes_behind_whom_that_one_followed(told: Told) -> None:
+    told.files.hang("/nfs/bad")
+    told.fetch(0, "/nfs/bad")
+    told.fetch(1, behind=0)
+    told.fetch(2, behind=1)
+    told.fetch(3, behind=2)
+    assert told.porter.drop((1, 1))
+    assert told.porter.drop((2, 1))
+    told.fetch(4, "/nfs/good")
+    told.until(lambda: told.brought == [4])
+    told.files.let("/nfs/bad")
+    told.until(lambda: told.brought == [4, 0, 3])

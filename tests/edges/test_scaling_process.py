@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -205,6 +206,22 @@ def test_when_the_run_is_over_its_process_ends_and_none_is_begun(
     with pytest.raises(Died, match="the run is over"):
         function.ask(seen)
     assert _is_gone(wish.count)
+
+
+def test_it_is_heard_also_where_many_descriptors_are_open(of: Callable[[str], FunctionProcess], seen: Snapshot) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert hard >= 1200
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1200), hard))
+    function = of("fine")
+    taken = [os.open(os.devnull, os.O_RDONLY)]
+    try:
+        while taken[-1] < 1024:
+            taken.append(os.dup(taken[0]))
+        assert function.ask(seen) == [Wish("cpu", 1)]
+    finally:
+        for fd in taken:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.mark.real

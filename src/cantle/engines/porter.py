@@ -26,13 +26,14 @@ Then = Callable[[Staged | None, str], None]
 
 
 class _Parcel(Errand):
-    """What is to be read for one attempt, and who wants it. `node` is where the attempt goes."""
+    """What is to be read for one attempt, and who wants it. `node` is where the attempt goes, `ahead` whom it follows."""
 
-    __slots__ = ("followers", "key", "node", "then", "told_s")
+    __slots__ = ("ahead", "followers", "key", "node", "then", "told_s")
 
     def __init__(self, key: Key, node: int, reading: Reading, then: Then) -> None:
         super().__init__(reading)
         self.key, self.node, self.then = key, node, then
+        self.ahead: _Parcel | None = None
         self.followers: list[_Parcel] = []
         self.told_s = 0.0
 
@@ -59,6 +60,7 @@ class Porter:
         ahead = self._of.get(behind) if behind is not None else None
         self._of[key[0]] = parcel
         if ahead is not None:
+            parcel.ahead = ahead
             ahead.followers.append(parcel)
         else:
             self._readers.read(parcel)
@@ -121,10 +123,16 @@ class Porter:
                 self._is_over(parcel)
 
     def _is_over(self, parcel: _Parcel) -> None:
-        """Handed over, or not wanted any more: who follows is next."""
+        """Handed over, or not wanted any more: who follows is next, or follows now whom this one followed."""
         del self._of[parcel.key[0]]
+        ahead = parcel.ahead
         for follower in parcel.followers:
-            if not follower.dropped:
+            follower.ahead = ahead
+            if follower.dropped:
+                continue
+            if ahead is not None:
+                ahead.followers.append(follower)
+            else:
                 self._readers.read(follower)
 
     def _tell(self, parcel: _Parcel, hanging: dict[str, float]) -> None:

@@ -36,7 +36,11 @@ class IdleHook:
         thread = Thread(target=self._run, args=(env, node), name=f"idle {node}", daemon=True)
         with self._lock:
             self._running = {each: process for each, process in self._running.items() if each.is_alive()}
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError as problem:  # there may be no more threads
+                self._failed(node, str(problem))
+                return
             self._running[thread] = None
 
     def close(self, last_s: float = LAST_S) -> None:

@@ -7,11 +7,11 @@ begins another one.
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from select import select
 from threading import Lock
 from typing import Any
 
@@ -135,9 +135,10 @@ class FunctionProcess:
     def _read(self, process: subprocess.Popen[bytes], size: int) -> bytes:
         """So many bytes. Raises EOFError when they do not come any more."""
         found = b""
+        poll = select.poll()  # `select` takes no descriptor above 1023
+        poll.register(self._fds[1], select.POLLIN)
         while len(found) < size:
-            ready, _, _ = select([self._fds[1]], [], [], _LOOK_S)
-            if not ready:
+            if not poll.poll(_LOOK_S * 1000):
                 if process.poll() is not None:
                     raise EOFError
                 continue
