@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import socket
+import threading
 from collections.abc import Iterator
 
 import msgspec
@@ -12,7 +13,7 @@ import pytest
 
 from cantle.api.futures import Future
 from cantle.api.seat import Seat
-from cantle.errors import CantleError, DependencyError, PilotGoneError
+from cantle.errors import CantleError, DependencyError, PilotGoneError, RequestError
 from cantle.model.study import Step
 from cantle.runner.calling.values import pack_error
 from cantle.runtime.pilot.messages import framed
@@ -24,10 +25,12 @@ from cantle.runtime.pilot.sitting_messages import (
     Fetch,
     Fetched,
     ForgetTasks,
+    Heeded,
     NewSteps,
     NewTask,
     NewTasks,
     Up,
+    WishNodes,
 )
 
 
@@ -121,6 +124,34 @@ def test_a_program_that_is_sent_away_is_told_why_wherever_it_waits(ends: tuple[S
             waited.result(20)
     with pytest.raises(PilotGoneError, match="call 7 waits for call 9"):
         handed_in(seat, 2)
+
+
+def test_an_answer_that_comes_before_the_question_was_said_to_the_end_is_heard(
+    ends: tuple[Seat, Pilot], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seat, pilot = ends
+    over = handed_in(seat)
+    say = seat.say
+
+    def answered_at_once(*messages: Up) -> None:
+        say(*messages)
+        seat.flush()
+        pilot.hear_until(WishNodes)
+        pilot.say(Heeded("there are none"), Ends([End(0, "done", pickle.dumps(7))]))
+        assert over.result(20) == 7
+
+    monkeypatch.setattr(seat, "say", answered_at_once)
+    problems: list[BaseException] = []
+
+    def ask() -> None:
+        with pytest.raises(RequestError, match="there are none") as told:
+            seat.ask(WishNodes("cpu", 1))
+        problems.append(told.value)
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(20)
+    assert problems
 
 
 def test_the_cause_is_the_error_of_the_call_that_the_pilot_names(ends: tuple[Seat, Pilot]) -> None:

@@ -15,6 +15,7 @@ import threading
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from time import sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -235,8 +236,13 @@ class Seat:
     def _answered(self, question: Up, waiting: deque[queue.SimpleQueue[A | None]]) -> A:
         answer: queue.SimpleQueue[A | None] = queue.SimpleQueue()
         with self._asking:  # answers come in the order of the questions
-            self.say(question)
-            waiting.append(answer)
+            waiting.append(answer)  # first, as another thread may send what is said, and the answer be there at once
+            try:
+                self.say(question)
+            except BaseException:
+                with suppress(ValueError, IndexError):  # the listener may have told all who waited
+                    waiting.remove(answer)
+                raise
         self.flush()
         if self.left.is_set():  # all who waited may have been told already
             answer.put(None)

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from cantle.core.partitions import Partition
     from cantle.report.loading import Run
 
-ACTIVE_S = 3600.0
 _PAUSE_S = 0.01
 _GRANT_S = 0.2
 """After so long what is free has been granted, and the answer says so."""

@@ -275,7 +275,3 @@ def _overlap(one: Place, other: Place) -> bool:
 
 def _interrupted(state: State, task: int, time: float) -> TaskEnded:
     return TaskEnded(time, task, state.attempts[task], "interrupted", detail=MISSING)
-
-
-def _asked_to_cancel(state: State, task: int) -> bool:
-    return "canceled" in (state.to_stop.get(task), state.being_stopped.get(task))

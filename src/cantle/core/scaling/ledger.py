@@ -127,11 +127,6 @@ class Ledger:
             return 0
         return room_for_more(kind, self.up.get(kind.name, 0).bit_count() + self.coming(kind.name))
 
-    @property
-    def may_add(self) -> bool:
-        """Whether nodes are on their way, or could be asked for."""
-        return bool(self.open) or any(self.headroom(kind) > 0 for kind in self.kinds.values())
-
     def starts_in_s(self, kind: str) -> float:
         """How long a node of the kind takes from being asked for until it can work: as was observed, else as declared."""
         known = self._took_s.get(kind)
