@@ -102,6 +102,25 @@ def test_more_machines_than_asked_for_are_removed_again(tmp_path: Path) -> None:
     assert "has begun 1,000 machines where 2 were asked for" in heard.notes[0]
 
 
+class _FullDisk(Heard):
+    """Takes one machine down, and no more."""
+
+    def handed_out(self, request: int, instance: str) -> None:
+        if self.instances:
+            raise MachineError(f"cannot write 0.json: no space; {instance} is on no record")
+        super().handed_out(request, instance)
+
+
+def test_where_a_machine_cannot_be_put_on_record_none_of_the_request_is_left(tmp_path: Path) -> None:
+    cloud = Cloud()
+    mine = provider(cloud.add, cloud.remove)
+    with pytest.raises(MachineError, match="m1 is on no record"):
+        mine.add(asked(tmp_path, 4), _FullDisk())
+    assert cloud.made == 4
+    assert cloud.machines == []
+    mine.close()
+
+
 def test_a_function_that_hangs_is_given_up_and_what_it_brings_too_late_is_removed(tmp_path: Path) -> None:
     come, heard, removed = threading.Event(), Heard(), []
 

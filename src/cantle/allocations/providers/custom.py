@@ -90,9 +90,14 @@ class CustomProvider:
             )
         new = [name for name in dict.fromkeys(given) if name not in self._there]
         until = monotonic() + self._joins_s
-        for name in new:
-            self._there[name] = (asked.number, until)
-            answers.handed_out(asked.number, name)
+        self._there |= dict.fromkeys(new, (asked.number, until))
+        try:
+            for name in new:
+                answers.handed_out(asked.number, name)
+        except BaseException:  # one that cannot be put on record: the request is refused, so none of them is to stay
+            for name in new:
+                self._end(name)
+            raise
         if len(new) > asked.count:
             answers.note(
                 f"{self._cloud.name} has begun {count(len(new), 'machine')} where {_asked_for(asked)}: the others are "
