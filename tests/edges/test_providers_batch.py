@@ -93,6 +93,27 @@ def test_what_slurm_refuses_is_refused_in_its_words(tmp_path: Path, slurm: Path)
         provider.add(asked(tmp_path, 1), Heard())
 
 
+class _FullDisk(Heard):
+    """Takes one job down, and no more."""
+
+    def handed_out(self, request: int, instance: str) -> None:
+        if self.instances:
+            raise MachineError(f"no space; {instance} is on no record")
+        super().handed_out(request, instance)
+
+
+def test_a_job_that_cannot_be_put_on_record_is_canceled_and_its_nodes_are_refused(tmp_path: Path, slurm: Path) -> None:
+    (slurm / "hold").touch()
+    provider, heard = BatchProvider(CPU, Slurm()), _FullDisk()
+    provider.add(asked(tmp_path, 2), heard)
+    [(n, why)] = heard.refusals
+    job = why.partition("; ")[2].split()[0]
+    assert n == 1 and job not in heard.instances
+    assert Slurm().look(job).stage is Stage.OVER
+    assert Slurm().look(heard.instances[0]).stage is Stage.PENDING
+    provider.close()
+
+
 def test_several_nodes_of_a_job_are_started_by_srun_and_elsewhere_not_at_all(tmp_path: Path, slurm: Path) -> None:
     (slurm / "hold").touch()
     provider, heard = BatchProvider(replace(CPU, block=3), Slurm()), Heard()

@@ -187,8 +187,12 @@ class BatchProvider:
             once=True,
         )
         ident = self._system.submit(wanted)
-        self._jobs[ident] = _Job(ident, asked.number, nodes, output)
-        answers.handed_out(asked.number, ident)
+        job = self._jobs[ident] = _Job(ident, asked.number, nodes, output)
+        try:
+            answers.handed_out(asked.number, ident)
+        except CantleError:  # it cannot be put on record, so its nodes are refused
+            self._cancel(job)
+            raise
         answers.waits(asked.number, f"job {ident} is handed in", time() + kind.starts_in_s if kind.starts_in_s else 0.0)
 
     def _look(self, job: _Job, now: float) -> None:
