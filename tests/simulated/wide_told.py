@@ -37,7 +37,7 @@ from cantle.runtime.loop import NoLog, turn
 
 MOST_RECORDS = 6000
 """A run with more records than that has no end,"""
-MOST_TURNS = 1000
+MOST_TURNS = 3000
 """nor has one with more turns."""
 REASONED = (
     Launch,
