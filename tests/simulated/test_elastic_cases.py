@@ -303,3 +303,13 @@ def test_a_node_that_is_gone_counts_for_no_partition_and_for_no_element_that_cou
     found = elastic(jobs, kinds, 1.0, there=there, losses=losses, slicing=Slicing((Slice(2),)))
     assert found.done == 1 and found.state.now == 1.0
     assert found.refusals == ["needs an element of 2 nodes; there are 1"]
+
+
+def test_what_only_fewer_nodes_can_hold_is_refused_where_the_others_of_the_kind_cannot_be_given_back() -> None:
+    there = [Node("n0", 1, kind="cpu"), Node("n1", 3, kind="cpu")]
+    for policy in ("payoff", "demand", "cheapest"):
+        scaling = replace(QUICK, policies=(policy,))
+        kinds = [Kind("cpu", 3, most=2, removes=False)]
+        found = elastic([job("two", cores=3, nodes=2)], kinds, 1.0, there=there, scaling=scaling)
+        [why] = found.refusals
+        assert why.endswith("at most 1 node that could hold a share of it may be there at once"), policy

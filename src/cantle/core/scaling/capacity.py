@@ -60,8 +60,10 @@ def could_ever_be_there(state: State, needs: Needs, walltime_s: float = 0.0) -> 
         there = (able & up).bit_count()
         able &= ~up
         if can_hold(state, kind, needs, walltime_s):
-            there += ledger.coming(kind.name)
-            total += there + (room_for_more(kind, there) if ledger.can_add(kind) else 0)
+            coming = ledger.coming(kind.name)
+            there += coming
+            stay = there if kind.removes or kind.lasts_s else up.bit_count() + coming  # others of it may make way
+            total += there + (room_for_more(kind, stay) if ledger.can_add(kind) else 0)
         else:
             total += there
     return total + able.bit_count()
