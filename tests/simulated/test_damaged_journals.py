@@ -92,6 +92,16 @@ def test_o33_a_lost_end_that_nothing_proves_to_have_been_good_means_that_the_tas
     assert not state.faults
 
 
+def test_o33_who_began_after_one_that_then_proves_to_have_been_good_waits_for_nothing_when_it_is_sent_back() -> None:
+    story = Story(job("a"), job("b", after="a"), job("c", "a"), on=[node(cores=2)])
+    story.runs_through("a")
+    story.launches()
+    story.end("b", "lost")
+    state = read(without(story, (Launch, "a"), (TaskStarted, "a"), (TaskEnded, "a")))
+    assert ends_of(state) == {"a": "done", "b": "ready", "c": "launched"}
+    assert state.blockers == [0, 0, 0]
+
+
 def test_o33_an_end_proves_the_launch() -> None:
     story = Story(job("a"), job("b", "a"), on=[node()])
     story.runs_through("a", "b")

@@ -81,8 +81,11 @@ def _done(state: State, task: int) -> None:
     if children:
         blockers = state.blockers
         for child in children:
-            blockers[child] -= 1
-            if not blockers[child] and state.phases[child] == Phase.WAITING:
+            left = blockers[child] - 1
+            if left < 0:
+                continue  # it has begun: then this one was over, and has had another chance since
+            blockers[child] = left
+            if not left and state.phases[child] == Phase.WAITING:
                 _ready(state, child)
 
 
