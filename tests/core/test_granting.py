@@ -19,10 +19,12 @@ from cantle.model.records import (
     NodeLost,
     OpenPartition,
     RequestPartition,
+    StudyAdded,
+    TasksAdded,
     TimePassed,
 )
-from cantle.model.resources import Node
-from cantle.model.study import PartitionWish, Slice, Slicing
+from cantle.model.resources import Needs, Node
+from cantle.model.study import PartitionWish, Slice, Slicing, Step, Task
 from cantle.runtime.loop import NoLog, run
 from cantle.runtime.simulated import Fate, SimulatedWorld
 
@@ -412,3 +414,22 @@ def test_an_element_that_is_held_for_tasks_of_which_none_could_run_there_is_give
     story.end("big")
     story.settles()
     assert story.state.finished
+
+
+def test_a_study_for_whose_tasks_the_elements_are_too_small_leaves_them_to_another_one() -> None:
+    pairs = Slicing((Slice(2, 1),), max_active=1)
+    story = Carved(wide("big", 2, memory_mib=8), on=nodes(2, 1, memory_mib=4), slicing=pairs)
+    story.await_nodes(4)  # with these it could run: so it is not refused
+    step = Step("step", Needs(nodes=2))
+    story.happens(StudyAdded(story._next(), "other", [step], tasks=1, slicing=pairs))
+    story.happens(TasksAdded(story._next(), 1, [Task("small", 1)], 1))
+    story.number_of["small"] = 1
+    story.settles()
+    assert story.phases() == {"big": "ready", "small": "launched"}
+    assert [record.study for record in story.records if isinstance(record, RequestPartition)] == [1]
+    story.end("small")
+    story.join(*[Node(f"large{i}", 1, memory_mib=8) for i in range(4)])
+    story.settles()
+    story.happens(TimePassed(story.state.now + 60.0))  # the element of the small one was held for a while
+    story.settles()
+    assert story.phases() == {"big": "launched", "small": "done"}

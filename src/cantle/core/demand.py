@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from cantle.core.broker import Broker
 from cantle.core.carving import is_wanted
-from cantle.core.holdable import share_of
+from cantle.core.holdable import share_of, why_never_in_slices
 from cantle.core.lifetimes import barred_for, expected_on
 from cantle.core.partitions import Partition, queues_of
 from cantle.core.queues import ReadyQueue, Shape
@@ -16,6 +16,7 @@ from cantle.core.state import State
 from cantle.core.wants import Want
 from cantle.model.resources import Needs, indexes
 from cantle.model.slicing import choices_of, combination
+from cantle.model.study import Slicing
 
 ASKED = -2
 """The broker's jobs are the studies, by number, and from here downwards those who asked from outside."""
@@ -26,8 +27,11 @@ DEPTH = 16
 class Demand:
     """What is wanted of one slicing. `jobs`: where the tasks of each job of the broker are at home."""
 
-    def __init__(self, broker: Broker, jobs: dict[int, Key], room: Room) -> None:
+    def __init__(self, broker: Broker, jobs: dict[int, Key], room: Room, slicing: Slicing) -> None:
         self._broker = broker
+        self._slicing = slicing
+        self._vain: dict[tuple[int, int], tuple[int, bool]] = {}
+        """Of a queue and a width: whether no element there could hold its tasks, and for which nodes that was found."""
         self._jobs = jobs
         self._room = room
         self._wanted: dict[int, dict[Needs, int]] = {}
@@ -55,6 +59,8 @@ class Demand:
                     continue
                 total += ready
                 for width in self._widths_for(state, queue.shape, ready):
+                    if self._is_vain(state, number, width):
+                        continue
                     leaving = _leaving_too_soon(state, queue, width) if state.choosy else 0
                     if leaving and (state.room.alive & ~leaving).bit_count() < width:
                         continue
@@ -78,6 +84,17 @@ class Demand:
             if known is None or known.want.choices != want.choices:
                 self._broker.ask(want if known is None else replace(want, asked_at=known.want.asked_at))
         self._want(wanted)
+
+    def _is_vain(self, state: State, number: int, width: int) -> bool:
+        """Whether no element of the nodes that are there could hold the queue's tasks: then it would be had in vain.
+
+        With nodes on their way such tasks wait, and are not refused.
+        """
+        known = self._vain.get((number, width))
+        if known is None or known[0] != state.feasibility_version:
+            why = why_never_in_slices(state.room, state.queues[number].shape, self._slicing, (width,))
+            known = self._vain[number, width] = (state.feasibility_version, bool(why))
+        return known[1]
 
     def _heed(self, state: State, job: int, wanted: str) -> None:
         """Somebody wants elements by name, or no more."""

@@ -92,7 +92,7 @@ class _Sliced:
         self._free: list[int] = []
         """How many cores of which node were free when somebody hungry looked last, as `Room.by_cores`."""
         self._retaining = Retaining(self._broker, self.jobs)
-        self._demand = Demand(self._broker, self.jobs, state.room)
+        self._demand = Demand(self._broker, self.jobs, state.room, slicing)
         self._running: dict[int, int] = {}
         """Attempts in each element when it was last looked at, for whom it idles now."""
         self._strays: dict[int, None] = {}
