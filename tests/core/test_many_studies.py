@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from builders import NO_LIMITS, Story, job, nodes, snapshot
+from builders import NO_LIMITS, QuickStory, Story, job, node, nodes, snapshot
 from cantle.core.mend import fill_gaps
 from cantle.core.phases import Phase
 from cantle.core.state import State
@@ -119,3 +119,31 @@ def test_the_same_records_make_the_same_queues() -> None:
     for record in story.records:
         again.apply(record)
     assert snapshot(again) == snapshot(story.state)
+
+
+def in_hand(story: Story) -> str:
+    """The first of those that run whose turn it is."""
+    return next(story.name(task) for task in story.state.running if not story.state.stands_in_line(task))
+
+
+def test_a_small_study_has_its_turn_while_short_tasks_of_a_flood_stand_in_line() -> None:
+    story = QuickStory(*(job(f"t{i}") for i in range(100)))
+    assert len(story.launches()) > 1, "the others of the flood stand in line"
+    enter(story, "small", "x")
+    launched: list[str] = []
+    while "x" not in launched:
+        story.end(in_hand(story))
+        launched += story.launches()
+        assert len(launched) < 50, "the place went from one of the flood to the next"
+
+
+def test_the_study_that_has_least_stands_in_line_where_several_have_short_tasks() -> None:
+    story = QuickStory(*(job(f"t{i}") for i in range(40)), on=node(cores=2))
+    story.launches()
+    enter(story, "other", *(f"x{i}" for i in range(40)))
+    ended: list[str] = []
+    while len(ended) < 40:
+        ended.append(in_hand(story))
+        story.end(ended[-1])
+        story.launches()
+    assert 10 <= sum(name.startswith("x") for name in ended) <= 30

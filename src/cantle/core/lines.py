@@ -29,7 +29,7 @@ def let_short_tasks_stand_in_line(plan: Plan) -> Iterator[Decision]:
     state = plan.state
     if not any(state.queues[shape].short_lines for shape in state.short_shapes):
         return
-    queue = next(plan.by_urgency(), None)
+    queue = _whose_turn_it_is(plan)
     if queue is None or not queue.short_lines or not (length := queue.line_length):
         return
     length = min(length, len(queue.heap) // (2 * queue.slots))
@@ -51,6 +51,22 @@ def let_short_tasks_stand_in_line(plan: Plan) -> Iterator[Decision]:
                 break
             yield plan.launch(task, on, "in line for a short task's place", owner)
             standing += 1
+
+
+def _whose_turn_it_is(plan: Plan) -> ReadyQueue | None:
+    """The queue with the most urgent head; where several studies have something ready, of the one that has least.
+
+    A place with a line goes from hand to hand: otherwise the others would have no turn before all of that kind are done.
+    """
+    state = plan.state
+    if len(state.studies) < 2:
+        return next(plan.by_urgency(), None)
+    from cantle.core.sharing import Shares
+
+    shares: Shares = plan.memory.get("shares") or Shares()
+    most = plan.cores() / 2
+    heads = [queue for number in plan.queues if (queue := state.queues[number]).heap and queue.head() is not None]
+    return min(heads, key=lambda queue: (shares.key(state, queue.shape.study), queue.key(most)), default=None)
 
 
 def _shorter_than(length: int, queue: ReadyQueue, state: State) -> list[tuple[int, int]]:
