@@ -35,6 +35,20 @@ from cantle.runtime.loop import NoLog, run
 from cantle.runtime.simulated import Fate, SimulatedWorld
 from cantle.runtime.simulated_provider import SimulatedProvider
 
+POLICIES = (
+    "payoff",
+    "payoff:1",
+    "demand",
+    "fixed:2",
+    "fixed:0",
+    "no-progress:5s",
+    "eta:20s",
+    "no-nodes",
+    "cheapest",
+    "finish-by:60s",
+)
+"""Scaling policies that random runs draw from."""
+
 QUICK = Scaling(("demand",), idle_s=1.0, notice_s=1.0, cool_down_s=0.0)
 """What gives back soonest, so that whatever is given back too soon shows."""
 

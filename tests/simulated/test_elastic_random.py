@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import Job, job
-from tests.simulated.growing_rig import Elastic, elastic
+from tests.simulated.growing_rig import POLICIES, Elastic, elastic
 
 from cantle.core.phases import FINAL
 from cantle.core.scaling.settings import Scaling
@@ -26,19 +26,6 @@ from cantle.model.records import (
 from cantle.model.resources import Node
 from cantle.model.study import Limits
 from cantle.runtime.simulated_provider import SimulatedProvider
-
-POLICIES = (
-    "payoff",
-    "payoff:1",
-    "demand",
-    "fixed:2",
-    "fixed:0",
-    "no-progress:5s",
-    "eta:20s",
-    "no-nodes",
-    "cheapest",
-    "finish-by:60s",
-)
 
 TROUBLE = 40
 """So many requests the provider treats as it likes. One that did so for ever could see to it that no gang ever meets."""

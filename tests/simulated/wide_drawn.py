@@ -6,6 +6,7 @@ import msgspec
 from carved_plots import NAMES
 from hypothesis import strategies as st
 from plots import BAD, FORERUNNERS, LARGE, limits, needs, seconds
+from tests.simulated.growing_rig import POLICIES
 from wide_acts import SOMETIMES, acts, carved, nodes
 from wide_plots import HOLDER, KINDS, Part, WidePlot
 
@@ -16,18 +17,6 @@ from cantle.model.resources import Needs, Node
 from cantle.model.study import Slice, Slicing
 from cantle.runtime.simulated import Fate
 
-POLICIES = (
-    "payoff",
-    "payoff:1",
-    "demand",
-    "fixed:2",
-    "fixed:0",
-    "no-progress:5s",
-    "eta:20s",
-    "no-nodes",
-    "cheapest",
-    "finish-by:60s",
-)
 MIB = 1 << 20
 
 
