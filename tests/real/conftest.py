@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ pytest.register_assert_rewrite("ordeal")
 from cluster import Cluster  # noqa: E402
 from cluster.cluster import unavailable  # noqa: E402
 from cluster.guard import Guarded  # noqa: E402
+from cluster.scene import outputs, scene  # noqa: E402
 
 _PROGRAMS = Path(__file__).parent / "cluster" / "programs"
 
@@ -27,6 +29,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "standing_cluster" in getattr(item, "fixturenames", ()):
             item.add_marker("cluster")
             item.add_marker("real")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """A test on a cluster that fails shows what the cluster looked like then: it cannot be asked afterwards."""
+    report = yield
+    around = getattr(item, "funcargs", {})
+    if report.failed and call.when == "call" and "standing_cluster" in around:
+        report.sections.append(("cluster", scene(around["standing_cluster"])))
+        if "shared_path" in around:
+            report.sections.append(("output of jobs", outputs(around["shared_path"])))
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -42,6 +42,16 @@ def fixed(kind: str, count: int) -> Scaler:
     return scale
 
 
+def together(place: Path, count: int) -> str:
+    """Begin of a shell command: it goes on when so many tasks of the run have begun, however late their nodes come.
+
+    With more tasks than one node has cores, it takes a second node to get beyond this.
+    """
+    return (
+        f"touch {place}/begun.$CANTLE_TASK; until [ $(ls {place} | grep -c ^begun) -ge {count} ]; do sleep 0.1; done; "
+    )
+
+
 def run(
     out: Path, command: str, values: str, allocation: Allocation, scaler: Scaler | None, needs: Needs | None = None
 ) -> Outcome:

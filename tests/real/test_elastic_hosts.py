@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cluster import Cluster
 from cluster.identity import wait_until
-from growing_rig import Happened
+from growing_rig import Happened, together
 
 from cantle.model.records import NodeReleased, NodesJoined, RequestAnswered
 from cantle.store.journal import read
@@ -48,7 +48,7 @@ def runners(cluster: Cluster, host: str) -> int:
 def test_hosts_of_a_pool_work_and_one_that_is_given_back_keeps_nothing(
     tidy_cluster: Cluster, shared_path: Path
 ) -> None:
-    command = "test {} = 1 && sleep 6 || sleep 0.2"
+    command = together(shared_path, 3) + "test {} = 1 && sleep 6 || sleep 0.2"
     process = begin(tidy_cluster, shared_path, "map", command, "--range", "1-6", "-o", "out", "--kinds", POOL)
     out = shared_path / "out"
     try:

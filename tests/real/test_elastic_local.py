@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from growing_rig import Happened, fixed, run
+from growing_rig import Happened, fixed, run, together
 
 from cantle.allocations.local import LocalAllocation
 from cantle.allocations.providers.elastic import ElasticAllocation
@@ -93,7 +93,8 @@ def test_a_kind_that_lasts_ends_its_nodes_by_itself(tmp_path: Path) -> None:
 
 def test_what_comes_and_goes_by_the_command_line(tmp_path: Path) -> None:
     kinds = "cpu: {cores: 2, max: 3, provider: local}"
-    happened = cantle(tmp_path / "out", "map", "sleep 0.1; echo {}", "--range", "1-12", "--kinds", kinds)
+    command = together(tmp_path, 5) + "echo {}"
+    happened = cantle(tmp_path / "out", "map", command, "--range", "1-12", "--kinds", kinds)
     assert happened.done() == dict.fromkeys(range(12), 1)
     assert happened.asked()["cpu"] == 3 == len(happened.nodes)
 
@@ -135,7 +136,7 @@ def test_O05_what_is_starting_has_no_idle_time(tmp_path: Path) -> None:
 
 def test_O06_in_the_tail_of_a_run_nodes_without_work_go_at_once(tmp_path: Path) -> None:
     kinds = "cpu: {cores: 1, max: 8, provider: local}"
-    command = "test {} = 1 && sleep 6 || sleep 0.5"
+    command = together(tmp_path, 8) + "test {} = 1 && sleep 6 || sleep 0.5"
     happened = cantle(tmp_path / "out", "map", command, "--range", "1-8", "--kinds", kinds)
     ends = sorted(record.time for record in happened.of(TaskEnded))
     seventh, last = ends[6], ends[7]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from cluster import Cluster
 from cluster.identity import wait_until
-from growing_rig import Happened
+from growing_rig import Happened, together
 
 from cantle.core.state import State
 from cantle.model.records import NodeReleased, NodesJoined, RequestAnswered
@@ -72,7 +72,8 @@ def place(cluster: Cluster, shared_path: Path) -> Place:
 
 
 def test_nodes_come_as_jobs_work_and_leave_nothing_in_the_queue(place: Place) -> None:
-    done = place.cantle("map", "sleep 0.2; echo {}", "--range", "1-12", "-o", "out", "--kinds", TWO)
+    command = together(place.path, 3) + "sleep 0.2; echo {}"
+    done = place.cantle("map", command, "--range", "1-12", "-o", "out", "--kinds", TWO)
     assert done.returncode == 0
     happened = Happened(place.out)
     assert happened.done() == dict.fromkeys(range(12), 1)

@@ -8,6 +8,7 @@ every task is given, or else it is suspected of belonging to any of the attempts
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from signal import SIGCONT, SIGKILL
 from typing import TypeAlias
@@ -15,6 +16,9 @@ from typing import TypeAlias
 from . import processes
 from .messages import Key, Start
 from .spawn import Output
+
+_EXEC_S = 2.0
+"""A program without an environment is taken for one in `exec` for so long; some have none, and to look costs."""
 
 Place: TypeAlias = tuple[str, str]
 """The cores and GPUs of an attempt, as index lists of the node."""
@@ -89,6 +93,8 @@ class Family:
         self.in_workers: Callable[[Key], Attempt | None] = self.by_key.get
         """Of a call, the worker at which it is."""
         self._strays: dict[int, Attempt | frozenset[Attempt]] = {}
+        self._blank: dict[int, float] = {}
+        """Strays that had no environment, as it is for a moment in `exec`, and until when they are looked at anew."""
         self._children = processes.Children()
         self._mark = b"%d" % os.getpid()
 
@@ -109,6 +115,7 @@ class Family:
     def gone(self, pid: int, cpu_s: float, peak_mib: float) -> Attempt | None:
         """A child that is no living leader was waited for. Its attempt, if it is known."""
         owner = self._strays.pop(pid, None)
+        self._blank.pop(pid, None)
         if not isinstance(owner, Attempt):
             return None
         owner.strays.discard(pid)
@@ -118,18 +125,23 @@ class Family:
 
     def adopt(self) -> None:
         """Look for new strays; end at once those whose attempt is over."""
-        if self._children.count() == self.alive + len(self._strays):
+        if not self._blank and self._children.count() == self.alive + len(self._strays):
             return
+        now = time.monotonic()
         for pid in self._children.pids():
-            if pid in self._strays:
+            known = pid in self._strays
+            if known and pid not in self._blank:
                 continue
             leader = self.leaders.get(pid)
             if leader is not None and leader.status is None:
                 continue
-            owner = self._owner(pid)
-            self._strays[pid] = owner
-            if isinstance(owner, Attempt):
-                owner.strays.add(pid)
+            environment = processes.environment(pid)
+            if environment or not known:
+                self._strays[pid] = owner = self._owner(pid, environment)
+                if isinstance(owner, Attempt):
+                    owner.strays.add(pid)
+            if environment or now > self._blank.setdefault(pid, now + _EXEC_S):
+                self._blank.pop(pid, None)
         self._end_overdue()
 
     def is_over(self, attempt: Attempt) -> bool:
@@ -166,26 +178,22 @@ class Family:
             send(pid, SIGKILL)
         return not pids
 
-    def _owner(self, pid: int) -> Attempt | frozenset[Attempt]:
+    def _owner(self, pid: int, environment: dict[bytes, bytes]) -> Attempt | frozenset[Attempt]:
         who = processes.identity(pid)
         if who is not None and who.session in self.leaders:
             return self.leaders[who.session]
-        marks = processes.variables(pid, b"CANTLE_RUNNER", b"CANTLE_TASK", b"CANTLE_ATTEMPT")
-        if (
-            marks is not None
-            and marks[0] == self._mark
-            and marks[1].removeprefix(b"-").isdigit()
-            and marks[2].isdigit()
-        ):
-            first = (processes.variables(pid, b"CANTLE_FIRST") or (b"0",))[0]
-            first = first if first.isdigit() else b"0"
-            key = (int(first) + int(marks[1]), int(marks[2]))
-            owner = self.by_key.get(key)
-            if owner is None and (part := processes.variables(pid, b"CANTLE_STREAM", b"CANTLE_STREAMS")) is not None:
-                owner = self.by_key.get((*key, *(int(number) for number in part if number.isdigit())))
-            owner = owner or self.in_workers(key)
-            return owner if owner is not None else frozenset()
-        return frozenset(self.leaders.values())
+        task, number = (environment.get(name, b"") for name in (b"CANTLE_TASK", b"CANTLE_ATTEMPT"))
+        ours = environment.get(b"CANTLE_RUNNER") == self._mark
+        if not (ours and task.removeprefix(b"-").isdigit() and number.isdigit()):
+            return frozenset(self.leaders.values())
+        first = environment.get(b"CANTLE_FIRST", b"0")
+        key = (int(task) + (int(first) if first.isdigit() else 0), int(number))
+        owner = self.by_key.get(key)
+        if owner is None:
+            part = [environment.get(name, b"") for name in (b"CANTLE_STREAM", b"CANTLE_STREAMS")]
+            if all(each.isdigit() for each in part):
+                owner = self.by_key.get((*key, *map(int, part)))
+        return owner or self.in_workers(key) or frozenset()
 
     def _end_overdue(self) -> None:
         for pid, owner in list(self._strays.items()):

@@ -17,6 +17,8 @@ from typing import NamedTuple
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_PDEATHSIG = 1
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_MOST_ENVIRONMENT = 1 << 20
+"""Bytes. Read at one go: after an `exec` there is no more of it to be read."""
 
 
 def become_subreaper() -> bool:
@@ -178,19 +180,27 @@ def identity(pid: int) -> Identity | None:
     return Identity(fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
 
 
+def environment(pid: int) -> dict[bytes, bytes]:
+    """The environment that the process began with; empty if it has gone, is another user's, or is just in `exec`.
+
+    It is that of one moment: who asks again may be told of the next program.
+    """
+    try:
+        block = _read(f"/proc/{pid}/environ", _MOST_ENVIRONMENT)
+    except OSError:
+        return {}
+    found: dict[bytes, bytes] = {}
+    for each in block.split(b"\0"):
+        name, there, value = each.partition(b"=")
+        if there:
+            found.setdefault(name, value)
+    return found
+
+
 def variables(pid: int, *names: bytes) -> tuple[bytes, ...] | None:
     """The values of these variables in the environment that the process began with; None unless all are there."""
-    try:
-        block = b"\0" + _read(f"/proc/{pid}/environ")
-    except OSError:
-        return None
-    values = []
-    for name in names:
-        _, found, rest = block.partition(b"\0" + name + b"=")
-        if not found:
-            return None
-        values.append(rest.partition(b"\0")[0])
-    return tuple(values)
+    found = environment(pid)
+    return tuple(found[name] for name in names) if all(name in found for name in names) else None
 
 
 def resident_mib(pids: list[int]) -> float:
@@ -216,11 +226,11 @@ def proportional_mib(pids: list[int]) -> float:
     return kib / 1024
 
 
-def _read(path: str) -> bytes:
+def _read(path: str, most: int = 65536) -> bytes:
     fd = os.open(path, os.O_RDONLY)
     try:
-        data = os.read(fd, 65536)
-        if len(data) == 65536 or path.endswith("/environ"):
+        data = os.read(fd, most)
+        if len(data) == most or path.endswith("/environ"):
             while more := os.read(fd, 1 << 20):
                 data += more
         return data

@@ -333,14 +333,18 @@ class Cluster:
         return wait_until(lambda: not any(one.guests() for one in nodes if one.alive), seconds)
 
     def mend(self) -> list[str]:
-        """After a test: every node as it was, no job left. Returns what had to be ended on the nodes, in words."""
+        """After a test: every node as it was and idle, no job left. Returns what had to be ended on the nodes, in words.
+
+        RuntimeError if a node does not become idle.
+        """
         for name in self._names():
             if name not in self.nodes:
                 self.remove(name)
         self._cancel_jobs()
         ended = []
         states = self._slurm.states()
-        for name in sorted(set(self.nodes).difference(*self._kept_jobs.values()), key=index):
+        free = sorted(set(self.nodes).difference(*self._kept_jobs.values()), key=index)
+        for name in free:
             one = self._node(name)
             one.unshape()
             if not one.alive or one.frozen or not self._plugged(name) or not _works(states.get(name, "")):
@@ -352,6 +356,7 @@ class Cluster:
                     os.kill(pid, 9)
                 except ProcessLookupError:
                     pass
+        self._slurm.idle(free)
         return ended
 
     def _plugged(self, name: str) -> bool:

@@ -136,6 +136,24 @@ class Slurm:
                 nudged = True
             time.sleep(0.1)
 
+    def idle(self, nodes: Iterable[str], seconds: float = 10) -> None:
+        """Wait until nothing holds any of these. A job that Slurm goes on completing is made to let go after so long.
+
+        RuntimeError if that does not help: the next job would wait for these nodes, and its test with it.
+        """
+        nodes = list(nodes)
+
+        def busy() -> list[str]:
+            return [node for node, state in self._of(nodes).items() if state != "idle"]
+
+        if wait_until(lambda: not busy(), seconds, 0.1):
+            return
+        stuck = busy()
+        self.update(stuck, "down")
+        self.update(stuck, "resume")
+        if not wait_until(lambda: not busy(), 3 * seconds, 0.1):
+            raise RuntimeError(f"these nodes do not become idle: {', '.join(busy())}; {self.states()}")
+
     def _of(self, nodes: list[str]) -> dict[str, str]:
         states = self.states()
         return {node: states.get(node, "unknown") for node in nodes}
