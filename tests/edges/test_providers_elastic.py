@@ -408,7 +408,7 @@ def test_who_has_begun_a_machine_hears_when_nothing_runs_there_any_more(rig: Cal
     machines.answers.handed_out(0, "m2")
     nodes = [Node(f"n{number}", 1, kind="cpu", machine=f"m{machine}") for number, machine in enumerate((1, 1, 2))]
     for node in nodes:
-        run.allocation.base_says(NodesJoined(1.0, [node], 0), run.inbox)
+        base.inbox.put(NodesJoined(1.0, [node], 0))
     run.allocation.lost(nodes[0])
     run.allocation.lost(nodes[2])
     run.until(lambda: machines.left == ["m2"])
