@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from pathlib import Path
 from threading import Timer
 from time import monotonic, sleep
@@ -21,6 +20,7 @@ from cantle.core.scaling.snapshot import Snapshot, Wish, snapshot
 from cantle.errors import PluginError
 from cantle.model.kinds import Kind
 from cantle.model.records import KindsDeclared
+from cantle.runtime.scaling_functions import functions_of, looked_at, scalers_of
 from cantle.runtime.scaling_process import Died, FunctionProcess
 
 FUNCTIONS = """\
@@ -123,14 +123,12 @@ def of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[st
     begun: list[FunctionProcess] = []
 
     def make(name: str) -> FunctionProcess:
-        sys.modules.pop("odd_functions", None)
-        begun.append(FunctionProcess(f"odd_functions:{name}", getattr(import_module("odd_functions"), name)))
+        begun.append(FunctionProcess(f"odd_functions:{name}"))
         return begun[-1]
 
     yield make
     for each in begun:
         each.close()
-    sys.modules.pop("odd_functions", None)
 
 
 def test_it_is_told_of_the_run_in_a_process_that_lives_on(of: Callable[[str], FunctionProcess], seen: Snapshot) -> None:
@@ -222,6 +220,47 @@ def test_it_is_heard_also_where_many_descriptors_are_open(of: Callable[[str], Fu
         for fd in taken:
             os.close(fd)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def wishes(:", "SyntaxError: invalid syntax (bad_wishes.py, line 1)"),
+        ("\n1 / 0", "ZeroDivisionError: division by zero ({here}/bad_wishes.py, line 2)"),
+        ("import os\nos._exit(4)", "it ended its process, with exit status 4 when it was imported"),
+        ("import ctypes\nctypes.string_at(0)", "its process was ended by SIGSEGV when it was imported"),
+        ("wishes_ = 1", "AttributeError: module 'bad_wishes' has no attribute 'wishes'"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_told_and_not_imported_here(
+    text: str, said: str, of: Callable[[str], FunctionProcess], tmp_path: Path
+) -> None:
+    (tmp_path / "bad_wishes.py").write_text(text)
+    with pytest.raises(PluginError) as told:
+        looked_at("bad_wishes:wishes")
+    assert str(told.value) == f"scaling_function bad_wishes:wishes: {said.format(here=tmp_path)}"
+    assert "bad_wishes" not in sys.modules
+
+
+def test_only_a_scaler_is_imported_here(of: Callable[[str], FunctionProcess], tmp_path: Path) -> None:
+    (tmp_path / "wise.py").write_text("def scaler(plan):\n    yield from ()\n")
+    settings = Scaling(("odd_functions:fine", "wise:scaler"))
+    try:
+        assert list(scalers_of(settings)) == ["wise:scaler"]
+        (function,) = functions_of(settings, lambda _event: None, lambda: 0.0)
+        assert function.name == "odd_functions:fine"
+        assert "wise" in sys.modules and "odd_functions" not in sys.modules
+    finally:
+        sys.modules.pop("wise", None)
+
+
+def test_an_import_that_does_not_end_is_ended(
+    of: Callable[[str], FunctionProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "slow_wishes.py").write_text("import time\ntime.sleep(60)\n")
+    monkeypatch.setattr("cantle.runtime.scaling_functions.IMPORTS_WITHIN_S", 1.0)
+    with pytest.raises(PluginError, match="scaling_function slow_wishes:any: to import it took more than 1 s"):
+        looked_at("slow_wishes:any")
 
 
 @pytest.mark.real

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cantle.allocations.providers.elastic import ElasticAllocation
     from cantle.core.decide import Decider
     from cantle.core.scaling.settings import Scaling
+    from cantle.runtime.apart.functions import Functions
     from cantle.store.layout import Layout
 
 _SETTINGS = {
@@ -103,7 +104,7 @@ def scaling_asked(asked: Namespace) -> Scaling | None:
         return None
     from cantle.core.scaling.naming import NAMES, is_built_in, require_known
     from cantle.core.scaling.settings import Scaling
-    from cantle.plugins import declared_as, find
+    from cantle.plugins import declared_as
     from cantle.readers.quantities import duration_s
 
     policies: list[str] = []
@@ -126,9 +127,12 @@ def scaling_asked(asked: Namespace) -> Scaling | None:
         else:
             policies.append(declared_as("scaling_functions", word) or word)
     require_known(policies)
-    for word in policies:
-        if not is_built_in(word):
-            find("scaling_functions", word)  # what is wrong with it is told before anything is begun
+    theirs = [word for word in policies if not is_built_in(word)]
+    if theirs:
+        from cantle.runtime.scaling_functions import looked_at
+
+        for word in theirs:
+            looked_at(word)  # what is wrong with it is told before anything is begun
     return Scaling(policies=tuple(policies), **said)
 
 
@@ -155,7 +159,8 @@ def elastic(
     from cantle.allocations.providers.elastic import ElasticAllocation
     from cantle.allocations.providers.gate import Gate
 
-    providers = [provider for each in kinds if (provider := _provider(asked, each)) is not None]
+    functions = _functions(kinds)
+    providers = [provider for each in kinds if (provider := _provider(asked, each, functions)) is not None]
     local = any(not provider.invites for provider in providers)
     idle = [each.kind for each in kinds if each.by == "nobody"]
     if not (asked.listen or others or any(provider.invites for provider in providers)):
@@ -170,7 +175,16 @@ def elastic(
     return growing
 
 
-def _provider(asked: Namespace, each: Declared) -> Provider | None:
+def _functions(kinds: Sequence[Declared]) -> Functions | None:
+    """Where the functions of the kinds run, those of all in one process: they may share what they remember."""
+    if not any(each.by == "own" and _is_function(each.add) for each in kinds):
+        return None
+    from cantle.runtime.apart.functions import Functions
+
+    return Functions()
+
+
+def _provider(asked: Namespace, each: Declared, functions: Functions | None) -> Provider | None:
     """Who brings nodes of this kind; None: nobody."""
     from cantle.plugins import find
 
@@ -193,7 +207,7 @@ def _provider(asked: Namespace, each: Declared) -> Provider | None:
     if each.by == "hosts":
         return _pool(asked, each)
     if each.by == "own":
-        return _own(each)
+        return _own(each, functions)
     if each.by == "plugin":
         from cantle.allocations.providers import checking
 
@@ -224,18 +238,20 @@ def _pool(asked: Namespace, each: Declared) -> Provider:
     return HostPool(kind, hosts)
 
 
-def _own(each: Declared) -> Provider:
-    from cantle.allocations.providers.custom import PATIENCE_S, Cloud, Commands, CustomProvider, Functions
+def _own(each: Declared, functions: Functions | None) -> Provider:
+    from cantle.allocations.providers.custom import PATIENCE_S, Cloud, Commands, CustomProvider
 
     patience_s = each.patience_s or PATIENCE_S
     undo = {"by": "nobody"}
     if each.remove:
         undo = {"by": "function" if _is_function(each.remove) else "command", "remove": each.remove}
     cloud: Cloud
-    if _is_function(each.add):
+    if functions is not None and _is_function(each.add):
         if each.remove and not _is_function(each.remove):
             raise wrong(f"kind {each.kind.name}: `add` is a function, so `remove` must be one as well: module:function")
-        cloud = Functions(each.add, function(each.add), function(each.remove) if each.remove else None)
+        from cantle.runtime.apart.functions import FunctionCloud
+
+        cloud = FunctionCloud(functions, each.add, each.remove)
     else:
         if _is_function(each.remove):
             raise wrong(f"kind {each.kind.name}: `add` is a command, so `remove` must be one as well")
@@ -250,21 +266,13 @@ def _is_function(text: str) -> bool:
     return bool(colon) and all(part.isidentifier() for part in (*module.split("."), *name.split(".")))
 
 
-def function(name: str) -> Callable[..., Any]:
-    """The user's function of this name. Raises PluginError."""
-    from cantle.plugins import find
-
-    found: Callable[..., Any] = find("providers", name)
-    return found
-
-
 def take_back_leftovers(layout: Layout, note: Callable[[str], None]) -> int:
     """Take back what an earlier conductor of this run, which is dead, has left in queues and clouds. How much that was."""
     if not layout.elastic.is_dir():
         return 0
-    from cantle.allocations.providers.leftovers import take_back
+    from cantle.runtime.apart.leaving import take_back_apart
 
-    return take_back(layout.elastic, note, function)
+    return take_back_apart(layout.elastic, note)
 
 
 def cancel_what_is_left(layout: Layout, yes: bool) -> bool:

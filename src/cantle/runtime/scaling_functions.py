@@ -8,9 +8,10 @@ once, its last wishes are taken back, and it is asked again later.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, Protocol
+from typing import Protocol
 
 from cantle.core.phases import FINAL
 from cantle.core.scaling.naming import is_built_in
@@ -18,15 +19,17 @@ from cantle.core.scaling.seam import Scaler
 from cantle.core.scaling.settings import Scaling
 from cantle.core.scaling.snapshot import Snapshot, Wish, snapshot
 from cantle.core.state import State
-from cantle.errors import PluginError, said_by
+from cantle.errors import PluginError, RequestError, said_by
 from cantle.model.records import NodesWished
-from cantle.plugins import find
+from cantle.runtime.scaling_inside import Found
 from cantle.runtime.scaling_process import Died, FunctionProcess
 
 ASKED_EVERY_S = 2.0
 """Between two calls at least so much time passes,"""
 ANSWERS_WITHIN_S = 30.0
 """and after so much time without an answer a function is taken to hang: its process is ended."""
+IMPORTS_WITHIN_S = 60.0
+"""So long its module may take to be imported, when it is looked what it is."""
 MOST_PAUSE_S = 60.0
 """After each death in a row the time until it is asked again is twice as long, up to this."""
 
@@ -158,9 +161,9 @@ def functions_of(
     if settings is None:
         return []
     return [
-        ScalingFunction(name, FunctionProcess(name, function), settings, put, now)
-        for name, function in _named(settings)
-        if not _is_scaler(function)
+        ScalingFunction(name, FunctionProcess(name, found.place), settings, put, now)
+        for name in _named(settings)
+        if not (found := looked_at(name)).decides
     ]
 
 
@@ -169,17 +172,30 @@ def scalers_of(settings: Scaling) -> dict[str, Scaler]:
 
     One that computes for long is interrupted. Raises PluginError, RequestError for one that cannot be found.
     """
+    from cantle.plugins import find
     from cantle.runtime.patience import bounded
 
-    return {name: bounded(found, name, what="scaler") for name, found in _named(settings) if _is_scaler(found)}
+    names = [name for name in _named(settings) if looked_at(name).decides]
+    return {name: bounded(find("scaling_functions", name), name, what="scaler") for name in names}
 
 
-def _named(settings: Scaling) -> list[tuple[str, Any]]:
-    return [(name, find("scaling_functions", name)) for name in settings.policies if not is_built_in(name)]
+@cache
+def looked_at(name: str) -> Found:
+    """What the name stands for, by a process of its own that imports it, once: only a scaler is imported here as well.
+
+    Raises PluginError, RequestError for what is neither a function nor a scaler.
+    """
+    process = FunctionProcess(name)
+    try:
+        found = process.look(IMPORTS_WITHIN_S)
+    except Died as problem:
+        raise PluginError(f"scaling_function {name}: {problem}") from None
+    finally:
+        process.close()
+    if found.problem:
+        raise (RequestError if found.fault == "request" else PluginError)(found.problem)
+    return found
 
 
-def _is_scaler(found: Any) -> bool:
-    """A generator function, or an object that is called as one."""
-    from inspect import isgeneratorfunction
-
-    return isgeneratorfunction(found) or isgeneratorfunction(getattr(type(found), "__call__", None))  # noqa: B004
+def _named(settings: Scaling) -> list[str]:
+    return [name for name in settings.policies if not is_built_in(name)]

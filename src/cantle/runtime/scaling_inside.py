@@ -1,23 +1,33 @@
 """What does the process do in which a scaling function of the user's runs?
 
-It hears snapshots and answers with wishes, over two pipes of its own; what the function prints goes where the conductor's
-output goes. It ends when the conductor does, even while the function computes and lets nobody else.
+It imports it and says what it is; then it hears snapshots and answers with wishes. It ends when the conductor does, even while
+the function computes and lets nobody else.
 """
 
 from __future__ import annotations
 
-import os
-import sys
-from pathlib import Path
-from traceback import extract_tb
-from typing import Any, BinaryIO
+from inspect import isgeneratorfunction
+from typing import Any, Literal
 
 import msgspec
 
 from cantle.core.scaling.snapshot import Snapshot, Wish, wishes_in
-from cantle.errors import PluginError, said_by
+from cantle.errors import PluginError, RequestError, said_by
 from cantle.plugins import find
-from cantle.runner.processes import end_with_parent
+from cantle.runtime.apart.child import place_of
+from cantle.runtime.apart.inside import enter, heard, imported_at, raised_at, tell
+
+
+class Found(msgspec.Struct, frozen=True, array_like=True):
+    """What is called so. `place`: where it stands, to be put behind a sentence. `decides`: about each node, as a scaler does.
+
+    Or the `problem` with it, and whose `fault` that is: of who asked for it, or of the module.
+    """
+
+    place: str = ""
+    decides: bool = False
+    problem: str = ""
+    fault: Literal["request", "module"] = "module"
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
@@ -28,52 +38,37 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
     where: str = ""
 
 
-def live(name: str, parent: int, questions: int, answers: int) -> None:
+def live(parent: int, questions: int, answers: int, name: str) -> None:
     """Answer until nobody asks any more. The descriptors are this process's to close, `parent` is who started it."""
-    end_with_parent()
-    if os.getppid() != parent:
+    pipes = enter(parent, questions, answers)
+    if pipes is None:
         return
-    import faulthandler
-
-    faulthandler.enable(all_threads=False)  # where it was, if it breaks the interpreter
-    for fd in (questions, answers):
-        os.set_inheritable(fd, False)  # what the function starts must not hold them open
-    with open(questions, "rb") as heard, open(answers, "wb") as told:
-        function: Any = None
-        while frame := _next(heard):
-            seen = msgspec.msgpack.decode(frame, type=Snapshot)
-            try:
-                function = function or find("scaling_functions", name)
-                answer = Answer(wishes_in(function(seen), {each: now.kind for each, now in seen.kinds.items()}))
-            except PluginError as problem:
-                answer = Answer(problem=said_by(problem))
-            except BaseException as problem:  # noqa: BLE001 - whatever it raises is told, SystemExit as well
-                answer = Answer(problem=f"it raised {said_by(problem)}", where=_where(problem, function))
-            _flush()
-            body = msgspec.msgpack.encode(answer)
-            told.write(len(body).to_bytes(4, "big") + body)
-            told.flush()
+    hears, tells = pipes
+    function: Any = None
+    problem: Answer | None = None
+    try:
+        function = find("scaling_functions", name)
+        found = Found(place_of(function), is_scaler(function))
+    except RequestError as wrong:
+        found = Found(problem=str(wrong), fault="request")
+    except BaseException as broken:  # noqa: BLE001 - whatever a module raises when it is imported is told
+        found = Found(problem=said_by(broken) + imported_at(broken))
+    tell(tells, found)
+    if found.problem:
+        problem = Answer(problem=found.problem)
+    while frame := heard(hears):
+        tell(tells, problem or _answer(function, msgspec.msgpack.decode(frame, type=Snapshot)))
 
 
-def _next(heard: BinaryIO) -> bytes:
-    """The next question; nothing when there is none any more."""
-    head = heard.read(4)
-    return heard.read(int.from_bytes(head, "big")) if len(head) == 4 else b""
+def _answer(function: Any, seen: Snapshot) -> Answer:
+    try:
+        return Answer(wishes_in(function(seen), {each: now.kind for each, now in seen.kinds.items()}))
+    except PluginError as problem:
+        return Answer(problem=said_by(problem))
+    except BaseException as problem:  # noqa: BLE001 - whatever it raises is told, SystemExit as well
+        return Answer(problem=f"it raised {said_by(problem)}", where=raised_at(problem, function))
 
 
-def _where(problem: BaseException, function: Any) -> str:
-    """The innermost line of the function's own file, from which it came."""
-    own = getattr(getattr(function, "__code__", None), "co_filename", "")
-    if not own:
-        return ""
-    file = Path(own).absolute()
-    lines = [each for each in extract_tb(problem.__traceback__) if Path(each.filename).absolute() == file]
-    return f" ({own}, line {lines[-1].lineno})" if lines else ""
-
-
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError, AttributeError):
-            continue
+def is_scaler(found: Any) -> bool:
+    """A generator function, or an object that is called as one."""
+    return isgeneratorfunction(found) or isgeneratorfunction(getattr(type(found), "__call__", None))  # noqa: B004

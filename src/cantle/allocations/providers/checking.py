@@ -8,12 +8,14 @@ from typing import Any
 
 import msgspec
 
-from cantle.errors import PluginError, one_line, said_by, shown
+from cantle.errors import MachineError, PluginError, one_line, said_by, shown
 from cantle.model.kinds import Kind
 from cantle.model.resources import Node
 
 from .base import Provider
 
+MOST_NAMED = 1_000_000
+"""Letters of all names of machines that are given back at once."""
 _PARTS = ("kind", "invites", "undo", "add", "withdraw", "remove", "tend", "close")
 
 
@@ -43,6 +45,24 @@ def name(given: Any) -> str:
     if not isinstance(given, str) or not given.strip() or not given.isprintable():
         raise PluginError(f"{shown(given, 60)} cannot be the name of anything")
     return given
+
+
+def machines(given: Any) -> list[str]:
+    """The names of machines that were begun. Raises MachineError with what is wrong about them."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise MachineError(f"gave back {shown(given, 60)}, and not a list of names")
+    found: list[str] = []
+    size = 0
+    for name in given:
+        if not isinstance(name, str) or not name.strip() or not name.isprintable():
+            raise MachineError(f"gave back {shown(name, 60)} among the names, which is none")
+        found.append(str.__str__(name))
+        size += len(name)
+        if size > MOST_NAMED:
+            raise MachineError(f"gave back names without an end, or more than {MOST_NAMED:,} letters of them")
+    if len(set(found)) < len(found):
+        raise MachineError("gave back the same name twice")
+    return found
 
 
 def number(what: str, given: Any) -> int:

@@ -25,6 +25,7 @@ from cantle.model.kinds import Kind
 from cantle.model.resources import Node, count
 
 from .base import Answers, Asked, end_all
+from .checking import machines
 
 PATIENCE_S = 300.0
 """So long a function or a command may take."""
@@ -46,6 +47,12 @@ class Cloud(Protocol):
 
     def remove(self, instance: str) -> None:
         """End the machine of that name."""
+
+    def given_up(self) -> str:
+        """What was called last is not waited for any more: where it is, to be put behind a sentence, if anybody can tell."""
+
+    def close(self) -> None:
+        """Neither is called any more."""
 
 
 class CustomProvider:
@@ -81,7 +88,7 @@ class CustomProvider:
         """Let machines begin. What comes back is looked at closely."""
         self._answers = answers
         cloud, kind = self._cloud, self.kind.name
-        given = self._bounded(lambda: _names(cloud.add(asked, kind)), asked.number, "add")
+        given = self._bounded(lambda: machines(cloud.add(asked, kind)), asked.number, "add")
         if isinstance(cloud, Commands) and (odd := [name for name in given if len(name) > _LONGEST or " " in name]):
             given = [name for name in given if name not in odd]
             answers.note(
@@ -161,11 +168,13 @@ class CustomProvider:
 
     def close(self) -> None:
         """End all machines. Raises MachineError with those that could not be."""
-        if not self.kind.removes:
-            if self._there:
+        try:
+            if self.kind.removes:
+                end_all(self._there, self._remove)
+            elif self._there:
                 raise MachineError(f"nobody has said how to end these machines: {', '.join(self._there)}")
-            return
-        end_all(self._there, self._remove)
+        finally:
+            self._cloud.close()
 
     def _end(self, name: str) -> bool:
         """End a machine that nobody needs; whether that could be done."""
@@ -217,30 +226,11 @@ class CustomProvider:
             except Empty:
                 self._hanging += 1
                 raise MachineError(
-                    f"{self._cloud.name}: {what} has not come back within {self._patience_s:g} s"
+                    f"{self._cloud.name}: {what} has not come back within {self._patience_s:g} s{self._cloud.given_up()}"
                 ) from None
         if problem is not None:
             raise MachineError(f"{self._cloud.name}: {what}: {said_by(problem)}")
         return found
-
-
-class Functions:
-    """Functions of the user's: `add(kind, n, letter)` gives names, `remove(name)` nothing."""
-
-    def __init__(self, name: str, add: Callable[..., Any], remove: Callable[..., Any] | None = None) -> None:
-        self.name = name
-        self._add = add
-        self._remove = remove
-
-    def add(self, asked: Asked, kind: str) -> Iterable[str]:
-        """Call the one."""
-        given: Iterable[str] = self._add(kind, asked.count, asked.invitation.file if asked.invitation else "")
-        return given
-
-    def remove(self, instance: str) -> None:
-        """Call the other."""
-        if self._remove is not None:
-            self._remove(instance)
 
 
 class Commands:
@@ -274,6 +264,13 @@ class Commands:
     def remove(self, instance: str) -> None:
         """Run the other."""
         self._run([*self._remove, instance], {})
+
+    def given_up(self) -> str:
+        """A command that takes too long is ended before that."""
+        return ""
+
+    def close(self) -> None:
+        """Nothing is left to be closed."""
 
     def _run(self, words: list[str], env: dict[str, str]) -> str:
         try:
@@ -315,19 +312,6 @@ def _split(text: str, what: str) -> list[str]:
         return shlex.split(text)
     except ValueError as problem:
         raise MachineError(f"{what}: {text!r} cannot be split into words: {problem}") from None
-
-
-def _names(given: object) -> list[str]:
-    """The names of machines. Raises MachineError with what is wrong about them."""
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise MachineError(f"gave back {_short(given)}, and not a list of names")
-    found = list(given)
-    for name in found:
-        if not isinstance(name, str) or not name.strip() or any(ord(letter) < 32 for letter in name):
-            raise MachineError(f"gave back {_short(name)} among the names, which is none")
-    if len(set(found)) < len(found):
-        raise MachineError("gave back the same name twice")
-    return found
 
 
 def _asked_for(asked: Asked) -> str:

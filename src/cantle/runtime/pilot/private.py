@@ -59,10 +59,9 @@ def sweep(note: Callable[[str], None]) -> int:
 def give_back(layout: Layout, note: Callable[[str], None]) -> None:
     """Take back what the pilot there, which is dead, has asked for elsewhere; what cannot be is told, and stays on record."""
     if _asked_for(layout):
-        from cantle.allocations.providers.leftovers import take_back
-        from cantle.plugins import find
+        from cantle.runtime.apart.leaving import take_back_apart
 
-        take_back(layout.elastic, note, lambda name: find("providers", name))
+        take_back_apart(layout.elastic, note)
 
 
 def _dead() -> Iterator[Layout]:
