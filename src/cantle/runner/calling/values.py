@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -25,6 +26,9 @@ PLAIN = frozenset({int, float, str, bytes, bool, type(None), complex})
 
 _MAGIC = b"cantle-kept-1\n\0\0"
 _ALIGN = 64
+_MOST_TRACEBACK = 12 << 10
+_MOST_TEXT = 4 << 10
+"""So many bytes of a failed call's traceback, and of one text in its exception, are told."""
 
 
 # Results
@@ -168,19 +172,33 @@ def unpack_call(data: Buffer, given: Sequence[Any]) -> tuple[tuple[Any, ...], di
 
 
 def pack_error(error: BaseException, traceback: str) -> bytes:
-    """An exception with its traceback as text. What cannot be pickled, or not be made again, is told by a `RemoteError`."""
+    """An exception with its traceback as text, in at most `INLINE_BYTES`.
+
+    Of a long traceback the middle is left out, and so it is of the texts in a long exception. What cannot be pickled, or not be
+    made again, is told by a `RemoteError`.
+    """
+    traceback = shortened(traceback, _MOST_TRACEBACK)
     try:
-        data = _as_bytes(error, traceback)
+        return _as_bytes(error, traceback)
     except Exception as problem:  # noqa: BLE001 (user's classes do what they like)
-        try:
-            return _as_bytes(_Parts(error), traceback)
-        except Exception:  # noqa: BLE001, S110
-            pass
+        for parts in (_Parts(error), _Parts(error, _MOST_TEXT)):
+            try:
+                return _as_bytes(parts, traceback)
+            except Exception:  # noqa: BLE001
+                continue
         name = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
-        text = f"{name}: {_said(error)}"[: INLINE_BYTES // 8]
-        stands_for = RemoteError(f"{text} (told in words, as it cannot be pickled: {said_by(problem)})")
-        data = pickle.dumps((stands_for, traceback), 5)
-    return data
+        text = shortened(f"{name}: {_said(error)}", _MOST_TEXT)
+        why = shortened(said_by(problem), _MOST_TEXT)
+        return pickle.dumps((RemoteError(f"{text} (told in words, as it cannot be pickled: {why})"), traceback), 5)
+
+
+def shortened(text: str, most: int) -> str:
+    """The text, with its middle left out if it is longer than so many bytes as UTF-8."""
+    data = text.encode("utf-8", "surrogatepass")
+    if len(data) <= most:
+        return text
+    head, tail = (part.decode("utf-8", "ignore") for part in (data[: most // 2], data[-(most // 2) :]))
+    return f"{head}\n[... {len(text) - len(head) - len(tail):,} characters are left out here ...]\n{tail}"
 
 
 def _as_bytes(error: object, traceback: str) -> bytes:
@@ -192,13 +210,22 @@ def _as_bytes(error: object, traceback: str) -> bytes:
 
 
 class _Parts:
-    """An exception whose class takes other arguments than those that it hands on: it is made again without being asked."""
+    """An exception whose class takes other arguments than those that it hands on: it is made again without being asked.
 
-    def __init__(self, error: BaseException) -> None:
+    Of each text in it no more than `most` bytes are taken along.
+    """
+
+    def __init__(self, error: BaseException, most: int = sys.maxsize) -> None:
         self._error = error
+        self._most = most
 
     def __reduce__(self) -> Any:
-        return _from_parts, (type(self._error), self._error.args, dict(self._error.__dict__))
+        error = self._error
+        rest = {name: self._cut(value) for name, value in error.__dict__.items()}
+        return _from_parts, (type(error), tuple(map(self._cut, error.args)), rest)
+
+    def _cut(self, value: Any) -> Any:
+        return shortened(value, self._most) if type(value) is str else value
 
 
 def _from_parts(kind: type[BaseException], args: tuple[Any, ...], rest: dict[str, Any]) -> BaseException:

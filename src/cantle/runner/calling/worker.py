@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 from cantle.errors import RemoteError, said_by
 
 from . import values, wire
+from .speech import Speech
 
 _pid = os.getpid()
 _RECENT = 128
@@ -95,6 +96,7 @@ class Worker:
         self._recent: dict[int, tuple[int, bytes | str]] = {}
         self._cpu_s = 0.0
         self._attempt = 0
+        self._speech = Speech()
         try:
             self._refs = os.open("/proc/self/clear_refs", os.O_WRONLY)
         except OSError:
@@ -160,7 +162,7 @@ class Worker:
             if (
                 os.getpid() != _pid
             ):  # the call has forked, and this is its child: what comes of the call is not its to say
-                _leave_as(SystemExit(0))
+                self._leave_as(SystemExit(0))
             packed = _packed(value)
             del args, kwargs, value
             size = len(packed[0]) if len(packed) == 1 else sum(map(len, packed))
@@ -173,13 +175,13 @@ class Worker:
             raise
         except BaseException as error:  # noqa: BLE001 (also SystemExit and KeyboardInterrupt fail their call, not the worker)
             if os.getpid() != _pid:
-                _leave_as(error)
+                self._leave_as(error)
             status = wire.FAILED
             traceback = _traceback_of(error)
             result = values.pack_error(error, traceback)
             size = len(result)
             detail = _tail(traceback)
-        out_at, err_at = _flushed()
+        out_at, err_at = self._speech.flushed()
         ended = time.time()
         if status == wire.DONE:
             self._recent[task] = (attempt, result)
@@ -203,6 +205,16 @@ class Worker:
                 detail,
             )
         )
+
+    def _leave_as(self, error: BaseException) -> NoReturn:
+        """End the child of a call that has forked, as Python would."""
+        status = 1
+        if isinstance(error, SystemExit):
+            status = error.code if isinstance(error.code, int) else int(error.code is not None)
+        else:
+            sys.excepthook(type(error), error, error.__traceback__)
+        self._speech.flushed()
+        os._exit(status & 0xFF)
 
     def _given(self, one: tuple[int, bytes | str | None]) -> Any:
         task, what = one
@@ -299,19 +311,6 @@ def _write(folder: str, name: str, packed: values.Packed) -> str:
     return path
 
 
-def _flushed() -> tuple[int, int]:
-    """Where the output of the call ends, once all of it is written."""
-    at = []
-    for stream, fd in ((sys.stdout, 1), (sys.stderr, 2)):
-        try:
-            if stream is not None:
-                stream.flush()
-            at.append(os.lseek(fd, 0, os.SEEK_END))
-        except (OSError, ValueError, AttributeError):  # the call closed it, or put something else there
-            at.append(-1)
-    return at[0], at[1]
-
-
 def _traceback_of(error: BaseException) -> str:
     """The traceback from the called function on, without our own frames."""
     import traceback
@@ -323,17 +322,6 @@ def _traceback_of(error: BaseException) -> str:
         return "".join(traceback.format_exception(type(error), error, frames))
     except Exception as problem:  # noqa: BLE001 (an exception whose text cannot be made)
         return f"{type(error).__qualname__} ({type(problem).__name__} while it was put into words)\n"
-
-
-def _leave_as(error: BaseException) -> NoReturn:
-    """End the child of a call that has forked, as Python would."""
-    status = 1
-    if isinstance(error, SystemExit):
-        status = error.code if isinstance(error.code, int) else int(error.code is not None)
-    else:
-        sys.excepthook(type(error), error, error.__traceback__)
-    _flushed()
-    os._exit(status & 0xFF)
 
 
 def _tail(traceback: str) -> str:
