@@ -62,21 +62,30 @@ class CarvedWorld(SimulatedWorld):
         return [e for e in super().wait() if not isinstance(e, PartitionFailed) or e.partition < known]
 
     def _act(self) -> None:
-        state, of = self.state, self.state.partitions
-        now = state.now + 0.25
         self.acts += 1
-        if self.acts > MOST_ACTS or state.stopping:
-            return
+        if self.acts <= MOST_ACTS and not self.state.stopping:
+            self._do_something(self.state.now + 0.25)
+
+    def _do_something(self, now: float) -> bool:
+        """Put into the world what the person does next. Whether there was anything."""
+        return self._make_again(now) or self._take_away(now)
+
+    def _make_again(self, now: float) -> bool:
+        state, of = self.state, self.state.partitions
         living = {partition.name for partition in of.by_name.values()}
         for name in sorted({*(name for _, name in of.withheld), *(p.name for p in of.all if p.by)}):
             if name not in living and any(state.queues[n].head() is not None for n in state.homes.get(name, ())):
-                wish = next((w for w in state.studies[0].added.partitions if w.name == name), PartitionWish(name))
-                self.put(PartitionAsked(now, wish, by="me"))
-                return
-        for partition in of.living.values():
+                declared = [wish for study in state.studies for wish in study.added.partitions if wish.name == name]
+                self.put(PartitionAsked(now, declared[0] if declared else PartitionWish(name), by="me"))
+                return True
+        return False
+
+    def _take_away(self, now: float) -> bool:
+        for partition in self.state.partitions.living.values():
             if partition.by and not partition.over:
-                self.put(PartitionDrainAsked(now, partition.name, "me"))
-                return
+                self.put(PartitionDrainAsked(now, partition.name, "me", partition.study))
+                return True
+        return False
 
 
 @st.composite

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-from carved_plots import MOST_ACTS, CarvedWorld
+from carved_plots import CarvedWorld
 from wide_plots import WidePlot
 
 from cantle.core.partitions import queues_of
@@ -19,8 +19,6 @@ from cantle.model.records import (
     NodeResumeAsked,
     NodesJoined,
     NodesWished,
-    PartitionAsked,
-    PartitionDrainAsked,
     RequestAnswered,
     RequestNodes,
     ResultsForgotten,
@@ -28,7 +26,6 @@ from cantle.model.records import (
     ResultsMoved,
     TimePassed,
 )
-from cantle.model.study import PartitionWish
 from cantle.runtime.conducting import concerns
 from cantle.runtime.simulated_provider import SimulatedProvider
 
@@ -108,32 +105,21 @@ class WideWorld(CarvedWorld):
             return event.node in state.room.nodes
         return concerns(event, state)
 
-    def _act(self) -> None:
+    def _do_something(self, now: float) -> bool:
         state, of = self.state, self.state.partitions
-        now = state.now + 0.25
-        self.acts += 1
-        if self.acts > MOST_ACTS or state.stopping:
-            return
         for name in state.drained_names:
             self.put(NodeResumeAsked(now, name, "me"))
         for wish in list(state.scaling.wishes.values()) if state.scaling is not None else ():
             self.put(NodesWished(now, wish.kind, None, "me"))
-        living = {partition.name for partition in of.by_name.values()}
-        for name in sorted({*(name for _, name in of.withheld), *(p.name for p in of.all if p.by)}):
-            if name not in living and any(state.queues[n].head() is not None for n in state.homes.get(name, ())):
-                declared = [w for study in state.studies for w in study.added.partitions if w.name == name]
-                self.put(PartitionAsked(now, declared[0] if declared else PartitionWish(name), by="me"))
-                return
-        for partition in of.living.values():
-            if partition.by and not partition.over:
-                self.put(PartitionDrainAsked(now, partition.name, "me", partition.study))
-                return
+        if super()._do_something(now):
+            return True
         for study, name in of.requests:
             if of.requests[study, name].want:
                 self.put(ElementsAsked(now, name, "", "me", study))
-                return
+                return True
         for key in of.requests:
             self._give_again(key, now)
+        return bool(of.requests)
 
     def _give_again(self, key: Key, now: float) -> None:
         """Who waits for elements that were given back gets one of his width; when that was in vain, he is canceled."""
