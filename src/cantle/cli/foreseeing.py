@@ -35,7 +35,7 @@ def reading_options(parser: ArgumentParser) -> None:
     group.add_argument(
         "--pargs", action="append", default=[], metavar="KEY:VALUE", help="argument for the generator; may be repeated"
     )
-    group.add_argument("--launcher", default="", metavar="NAME", help="MPI flavour for $(LAUNCHER)")
+    group.add_argument("--launcher", default="", metavar="NAME", help="what $(LAUNCHER) becomes, as of `cantle run`")
     group.add_argument("--reader", default="", metavar="NAME", help="read as maestro, wfformat, map or module:class")
 
 

@@ -52,7 +52,11 @@ def study_options(parser: ArgumentParser, remote: bool = False) -> None:
         "--usetmp", action="store_true", help="write scripts to a temporary directory and run them from there"
     )
     reading.add_argument(
-        "--launcher", default="", metavar="NAME", help="MPI flavour for $(LAUNCHER): openmpi, mpich, srun"
+        "--launcher",
+        default="",
+        metavar="NAME",
+        help="what $(LAUNCHER) becomes: srun, openmpi, mpich, flux, jsrun, cantle or module:class (default: what belongs "
+        "where the nodes are)",
     )
     reading.add_argument("--reader", default="", metavar="NAME", help="read as maestro, wfformat or module:class")
     reading.add_argument(
