@@ -24,7 +24,10 @@ _SSH_FAILED = 255
 
 
 def run_there(asked: Namespace, words: Sequence[str]) -> int:
-    """Run it on the host `asked.remote`; `words` are those of the command line after the program. The exit status there."""
+    """Run it on the host `asked.remote`; `words` are those of the command line after the program. The exit status there.
+
+    Raises RequestError when that is no host, MachineError when it cannot be reached or written on.
+    """
     from cantle.allocations.hosts import errand
     from cantle.allocations.hosts.script import archive_of
     from cantle.errors import MachineError

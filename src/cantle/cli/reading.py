@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 
 def read_like_before(layout: Layout, file: Path) -> Study:
-    """The study that `file` describes now, read with the reader and the options with which the run was begun."""
+    """The study that `file` describes now, read with the reader and the options with which the run was begun.
+
+    Raises RequestError when the journal tells of no study, JournalError when it cannot be read, and what the reader raises.
+    """
     import msgspec
 
     from cantle.errors import RequestError

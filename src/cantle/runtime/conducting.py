@@ -369,7 +369,10 @@ def keep(study: Study, folder: Path) -> None:
 
 
 def copy_for_people(study: Study, layout: Layout) -> None:
-    """Maestro leaves a copy of the study's file at the top of its directory, and people look for it there."""
+    """Maestro leaves a copy of the study's file at the top of its directory, and people look for it there.
+
+    Raises MachineError when it cannot be written.
+    """
     source = Path(study.source)
     try:
         if source.is_file():

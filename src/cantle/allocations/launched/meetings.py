@@ -72,7 +72,7 @@ class FileMeeting:
         return ", ".join(str(path.parent) for path in self._paths)
 
     def tell(self, word: Word) -> None:
-        """Write it everywhere; what somebody reads is whole."""
+        """Write it everywhere; what somebody reads is whole. Raises MachineError when it can be written nowhere."""
         self._told = [path for path in self._paths if _put(path, msgspec.json.encode(word))]
         if not self._told:
             raise MachineError(

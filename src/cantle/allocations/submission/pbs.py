@@ -49,7 +49,10 @@ class Pbs:
         return ident.splitlines()[-1]
 
     def words(self, job: JobWanted, after: str = "") -> list[str]:
-        """The words of `qsub`. What the job prints is written where it shall lie as it goes, not copied at the end."""
+        """The words of `qsub`. What the job prints is written where it shall lie as it goes, not copied at the end.
+
+        Raises RequestError for what PBS has not.
+        """
         lacks("PBS", job, "qos")
         if job.reservation and job.queue:
             raise RequestError("in PBS a reservation is a queue of its own: say one of --queue and --reservation")

@@ -101,7 +101,7 @@ class Jobs:
         self._write("asked", asked)
 
     def asked(self) -> Asked:
-        """What was asked for."""
+        """What was asked for. Raises MachineError when that cannot be read."""
         found = self._read("asked", Asked)
         if found is None:
             raise MachineError(f"{self.folder / 'asked.json'} cannot be read")
@@ -125,7 +125,7 @@ class Jobs:
         return self.job(numbers[-1]) if numbers else None
 
     def claim(self, number: int) -> bool:
-        """Take the number for a job that is handed in now; False when somebody has it."""
+        """Take the number for a job that is handed in now; False when somebody has it. Raises MachineError."""
         path = self.folder / f"{number}.json"
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -51,7 +51,10 @@ def directory_of(name: str) -> Path:
 
 
 def name_at(name: str, directory: Path) -> Path:
-    """Let the name lead to a directory elsewhere. Raises RequestError when it leads to another pilot already."""
+    """Let the name lead to a directory elsewhere: it, resolved.
+
+    Raises RequestError when it leads to another pilot already, MachineError when it cannot be written down.
+    """
     wanted = directory.resolve()
     link = pilots() / name
     if directory_of(name) == wanted:

@@ -103,8 +103,8 @@ class Pilot:
     def conduct(self, machine: Machine, decider: Decider, around: Surroundings) -> None:
         """Turn the loop until the pilot is told to end.
 
-        Raises JournalError when the pilot can no longer be written down, LockedError when somebody took it over. All studies
-        can be gone on with then.
+        Raises JournalError when the pilot can no longer be written down, LockedError when somebody took it over: all studies
+        can be gone on with then. Raises RequestError when the engine cannot serve several studies.
         """
         engine = machine.make_engine(self.inbox, self.layout, False)
         if not isinstance(engine, SharedEngine):
