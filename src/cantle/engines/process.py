@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from cantle.engines.link import Link
 from cantle.engines.mail import Mail
+from cantle.engines.sending import Sending
 from cantle.engines.told import as_event, no_text, on_our_clock
 from cantle.model.records import Launch, NodeLost, Stop, TaskEnded, TaskStarted
 from cantle.model.resources import Node
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
     from cantle.engines.gangs import Gangs
     from cantle.engines.hosted.base import Hosted, Papers, Station
     from cantle.engines.luggage import Luggage
-    from cantle.engines.outlet import Outlet
     from cantle.model.streams import Streams
 
 _CLOSING_S = 5.0
@@ -89,6 +89,7 @@ class ProcessEngine:
         self._hide_gpus = hide_gpus
         self._mail = mail = Mail()
         self._links = mail.links
+        self._sending = Sending(inbox, mail.links, self._hear)
         self._where = mail.where
         self.post: Callable[[int, Start], None] = mail.post
         """Lets a start go to a node's runner with all else of this turn."""
@@ -97,7 +98,6 @@ class ProcessEngine:
         self._luggage: Luggage | None = None
         self._agents: Agents | None = None
         self._gangs: Gangs | None = None
-        self._outlet: Outlet | None = None
         self._calls: Calls | None = None
         self.make_transport: Callable[[], Transport] | None = None
         """Who brings results from machine to machine, when that is needed."""
@@ -132,7 +132,7 @@ class ProcessEngine:
         """Use this node no more: the runner ends what still runs there, TERM, a short grace, KILL."""
         link = self._links.get(index)
         if link is not None:
-            self._send(index, link)
+            self._sending.send(index, link)
             if index in self._links:  # it may turn out to be gone while we send
                 self._forget(index, link)
                 if self._gangs is not None:
@@ -296,9 +296,7 @@ class ProcessEngine:
             self._luggage.tick()
         if self._agents is not None:
             self._agents.tick(time.monotonic())
-        for index, link in list(self._links.items()):
-            if link.outgoing:
-                self._send(index, link)
+        self._sending.send_all()
 
     def close(self) -> None:
         """End everything on all nodes, wait for it within a bound, put what ended into the inbox, let the runners go."""
@@ -316,64 +314,18 @@ class ProcessEngine:
         self.flush()
         stop = time.monotonic() + self._grace_s + _CLOSING_S
         while self._is_busy() and (left := stop - time.monotonic()) > 0:
-            self._wait(left)
+            self._sending.wait(left, self._hear)
             self.flush()
         if self._gangs is not None:
             self._gangs.close()
         for index in list(self._links):
             self.remove_node(index)
-        if self._outlet is not None:
-            self._outlet.close()
+        self._sending.close()
         if self._calls is not None:
             self._calls.close(self._directory, self._home)
 
     def _is_busy(self) -> bool:
         return bool(self._where) or (self._gangs is not None and self._gangs.sweeps)
-
-    def _wait(self, seconds: float) -> None:
-        import select
-
-        poll = select.poll()
-        by_fd = {link.channel.fileno(): index for index, link in self._links.items()}
-        for fd in by_fd:
-            poll.register(fd, select.POLLIN)
-        if self._outlet is not None:
-            poll.register(self._outlet.fd, select.POLLIN)
-        for fd, _ in poll.poll(seconds * 1000):
-            if fd in by_fd:
-                self._hear(by_fd[fd])
-            elif self._outlet is not None:
-                self._outlet.turn()
-
-    def _send(self, index: int, link: Link) -> None:
-        try:
-            link.send()
-        except OSError:
-            # The runner has gone, but what it said before may still be on its way: then the end of the channel tells.
-            self._hear(index)
-            return
-        if link.channel.backlog:
-            if self._outlet is None:
-                from cantle.engines.outlet import Outlet
-
-                self._outlet = Outlet(self._inbox, self._go_on)
-            self._outlet.wait_for(index, link.channel.write_fd)
-
-    def _go_on(self, index: int) -> None:
-        """A runner takes more of what was sent to it. What was gathered since then waits until all is written down."""
-        link = self._links[index]
-        try:
-            link.channel.send(b"")
-        except OSError:
-            self._stop_sending(index)
-            self._hear(index)
-            return
-        if not link.channel.backlog:
-            self._stop_sending(index)
-
-    def _stop_sending(self, index: int) -> None:
-        if self._outlet is not None:
-            self._outlet.leave(index)
 
     def _hear(self, index: int) -> None:
         """Turn what a runner says into events."""
@@ -442,7 +394,7 @@ class ProcessEngine:
         """The link is over, and with it what runs there."""
         self._mail.forget(index)
         self._inbox.unwatch(link.channel.fileno())
-        self._stop_sending(index)
+        self._sending.stop(index)
         link.channel.close()
         if self._luggage is not None:
             self._luggage.node_gone(index)
