@@ -13,6 +13,7 @@ from queue import Queue
 from typing import Any
 
 import pytest
+from descriptors_rig import all_numbers_taken
 
 from cantle.allocations.fleet.source import Invitation
 from cantle.allocations.launched.copies import Copy, copy_of
@@ -241,6 +242,18 @@ def test_copies_meet_by_the_launchers_table_even_with_a_long_path() -> None:
     first.close(all_came=True)  # says nothing any more
     assert heard == [word, word]
     close(launcher)
+
+
+def test_copies_meet_also_where_many_descriptors_are_open() -> None:
+    with all_numbers_taken():
+        launcher = Launcher(2)
+        heard, threads = hearing(launcher)
+        assert launcher.ends[0].fileno() > 1023
+        PmiMeeting(launcher.ends[0].fileno(), WORDS).tell(word := Word(("run", "x.yaml"), "/run", 1))
+        for thread in threads:
+            thread.join()
+        assert heard == [word]
+        close(launcher)
 
 
 def test_a_conductor_that_never_began_lets_go_of_those_at_the_barrier() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from threading import Timer
 from time import monotonic, sleep
 
 import pytest
+from descriptors_rig import all_numbers_taken
 from tests.builders import Story, job, node
 
 from cantle.core.scaling.settings import Scaling
@@ -207,19 +207,8 @@ def test_when_the_run_is_over_its_process_ends_and_none_is_begun(
 
 
 def test_it_is_heard_also_where_many_descriptors_are_open(of: Callable[[str], FunctionProcess], seen: Snapshot) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    assert hard >= 1200
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1200), hard))
-    function = of("fine")
-    taken = [os.open(os.devnull, os.O_RDONLY)]
-    try:
-        while taken[-1] < 1024:
-            taken.append(os.dup(taken[0]))
-        assert function.ask(seen) == [Wish("cpu", 1)]
-    finally:
-        for fd in taken:
-            os.close(fd)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    with all_numbers_taken():
+        assert of("fine").ask(seen) == [Wish("cpu", 1)]
 
 
 @pytest.mark.parametrize(

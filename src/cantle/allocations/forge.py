@@ -11,12 +11,12 @@ which inherits orphans, becomes its parent, as if it had forked the runner itsel
 from __future__ import annotations
 
 import os
-import select
 import signal
 import socket
 import struct
 from typing import NoReturn
 
+from cantle.allocations.awaiting import can_be_read
 from cantle.allocations.forking import (
     LocalChannel,
     be_a_runner,
@@ -73,7 +73,7 @@ class Forge:
     def pid_of(self, number: int) -> int:
         """The process of a runner that was asked for; 0 when there is none. Waits until the forge has answered."""
         while number not in self._answers:
-            if not select.select([self._socket], [], [], _PATIENCE_S)[0] or not self._hear():
+            if not can_be_read(self._socket.fileno(), _PATIENCE_S) or not self._hear():
                 break
         return self._answers.pop(number, 0)
 

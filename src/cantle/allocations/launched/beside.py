@@ -7,9 +7,9 @@ that serves for all must have together: those of its daemon, or of all its sibli
 from __future__ import annotations
 
 import os
-import select
 import time
 
+from cantle.allocations.awaiting import can_be_read
 from cantle.runner import processes
 
 from .copies import Copy
@@ -59,7 +59,7 @@ def await_first() -> bool:
     except OSError:  # it has ended already
         return True
     try:
-        select.select([fd], [], [])
+        can_be_read(fd, None)
     finally:
         os.close(fd)
     return True

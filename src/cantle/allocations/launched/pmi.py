@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import base64
 import os
-import select
 from collections.abc import Sequence
 from time import monotonic
 
 import msgspec
 
+from cantle.allocations.awaiting import can_be_read
 from cantle.errors import MachineError
 
 from .meetings import Word
@@ -86,7 +86,7 @@ class PmiMeeting:
             os.write(self._fd, line.encode() + b"\n")
             while b"\n" not in self._rest:
                 left = None if stop is None else max(0.0, stop - monotonic())
-                if not select.select([self._fd], [], [], left)[0]:
+                if not can_be_read(self._fd, left):
                     raise TimeoutError
                 data = os.read(self._fd, 65536)
                 if not data:
