@@ -14,6 +14,7 @@ from cantle.model.seams import Inbox
 from cantle.runner.messages import Ended, Key, Staged, Start
 
 if TYPE_CHECKING:
+    from cantle.engines.intake import Intake
     from cantle.engines.porter import Porter
 
 
@@ -36,6 +37,7 @@ class Luggage:
         self._unstartable = unstartable
         self._local_files = local_files
         self._porter: Porter | None = None
+        self._intake: Intake | None = None
         self._homes: dict[Key, tuple[str, int]] = {}
         """Of attempts that bring files back, to which run's directory, and from which node."""
 
@@ -72,16 +74,33 @@ class Luggage:
         """The attempt does not begin. False when it has gone to its node already, or never was here."""
         return self._porter is not None and self._porter.drop(key)
 
-    def taken_in(self, ended: Ended) -> Ended:
-        """The end of an attempt, once the files that came with it are where they belong."""
+    def takes_in(self, ended: Ended, then: Callable[[Ended], None]) -> bool:
+        """Whether files came with the end of an attempt: `then` is called with it once they are where they belong."""
         home, _ = self._homes.pop(ended.key, ("", -1))
-        if not home:
-            return ended
-        try:
-            staging.take_in(home, ended.files)
-        except (OSError, ValueError) as error:
-            return replace(ended, outcome="failed", detail=f"what it stages out: {error}", files=())
-        return replace(ended, files=())
+        if not home or not ended.files:
+            return False
+
+        def written(why_not: str) -> None:
+            if why_not:
+                then(replace(ended, outcome="failed", detail=f"what it stages out: {why_not}", files=()))
+            else:
+                then(replace(ended, files=()))
+
+        if self._intake is None:
+            from cantle.engines.intake import Intake
+
+            self._intake = Intake(self._inbox)
+        self._intake.take_in(home, ended.files, written)
+        return True
+
+    @property
+    def waits_for(self) -> dict[int, Callable[[], None]]:
+        """Of what is taken in: a descriptor that can be read when something is done, and what to call then."""
+        return {} if self._intake is None else {self._intake.fd: self._intake.turn}
+
+    def over(self, key: Key) -> None:
+        """The attempt has ended, and nothing comes back any more."""
+        self._homes.pop(key, None)
 
     def node_gone(self, index: int) -> None:
         """Nothing begins there any more, nor comes back."""
@@ -99,3 +118,9 @@ class Luggage:
         if self._porter is not None:
             self._porter.close()
             self._porter = None
+
+    def end(self) -> None:
+        """Nothing more is taken in."""
+        if self._intake is not None:
+            self._intake.close()
+            self._intake = None

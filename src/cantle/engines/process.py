@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -46,7 +47,7 @@ from cantle.runner.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from cantle.engines.agents import Agents
     from cantle.engines.calls import Calls, Transport
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from cantle.engines.hosted.base import Hosted, Papers, Station
     from cantle.engines.luggage import Luggage
     from cantle.model.streams import Streams
+    from cantle.runner.messages import Up
 
 _CLOSING_S = 5.0
 """How long `close` waits beyond the grace for what cannot be killed."""
@@ -314,12 +316,14 @@ class ProcessEngine:
         self.flush()
         stop = time.monotonic() + self._grace_s + _CLOSING_S
         while self._is_busy() and (left := stop - time.monotonic()) > 0:
-            self._sending.wait(left, self._hear)
+            self._sending.wait(left, self._hear, self._luggage.waits_for if self._luggage is not None else {})
             self.flush()
         if self._gangs is not None:
             self._gangs.close()
         for index in list(self._links):
             self.remove_node(index)
+        if self._luggage is not None:
+            self._luggage.end()
         self._sending.close()
         if self._calls is not None:
             self._calls.close(self._directory, self._home)
@@ -330,7 +334,7 @@ class ProcessEngine:
     def _hear(self, index: int) -> None:
         """Turn what a runner says into events."""
         link = self._links.get(index)
-        if link is None:
+        if link is None or link.is_over:
             return
         try:
             data = link.channel.receive()
@@ -342,29 +346,28 @@ class ProcessEngine:
         if not data:
             self._lost(index, link, link.channel.why_ended or "its runner is gone")
             return
+        messages = link.frames.feed(data)
+        if link.held is None:
+            self._take(index, link, messages)
+        else:
+            link.held += messages
+
+    def _take(self, index: int, link: Link, messages: Iterable[Up | str]) -> None:
         put = self._inbox.put
         ahead_s = link.channel.clock_ahead_s
-        for message in link.frames.feed(data):
+        told = iter(messages)
+        for message in told:
             if ahead_s and isinstance(message, Ended | Started):
                 message = on_our_clock(message, ahead_s)
             if type(message) is Ended:
-                link.received = message.number
                 # A gang, and what is hosted, name their nodes themselves.
                 of_one_node = len(message.key) == 2 and message.key[0] >= 0
                 if message.outcome == "unstartable" and len(self._links) > 1 and of_one_node:
                     message = replace(message, detail=f"on {link.node.name}: {message.detail}")
-                if message.key in link.running:
-                    link.running.discard(message.key)
-                    del self._where[message.key]
-                    if message.key[0] < 0:
-                        self._its_agents().ended(message)
-                        continue
-                    if self._luggage is not None:
-                        message = self._luggage.taken_in(message)
-                    if self._calls is not None:
-                        self._calls.ended(index, message)
-                    if self._gangs is None or not self._gangs.ended(message):
-                        put(as_event(message))
+                if message.files and message.key in link.running and self._takes_in(index, link, message):
+                    link.held = deque(told)
+                    return
+                self._ended(index, link, message)
             elif type(message) is Started:
                 if message.key[0] < 0 or message.key not in link.running:
                     continue
@@ -381,8 +384,42 @@ class ProcessEngine:
             elif type(message) is Leaving:
                 self._lost(index, link, message.reason)
                 return
+            elif type(message) is str:
+                self._lost(index, link, message)
+                return
+
+    def _takes_in(self, index: int, link: Link, ended: Ended) -> bool:
+        luggage = self._luggage
+        return luggage is not None and luggage.takes_in(ended, lambda taken: self._taken_in(index, link, taken))
+
+    def _taken_in(self, index: int, link: Link, ended: Ended) -> None:
+        """What came with the end of an attempt is where it belongs: now what the runner has said after it is heard."""
+        if self._links.get(index) is link:
+            held, link.held = link.held or (), None
+            self._ended(index, link, ended)
+            self._take(index, link, held)
+
+    def _ended(self, index: int, link: Link, message: Ended) -> None:
+        link.received = message.number
+        if message.key in link.running:
+            link.running.discard(message.key)
+            del self._where[message.key]
+            if message.key[0] < 0:
+                self._its_agents().ended(message)
+                return
+            if self._luggage is not None:
+                self._luggage.over(message.key)
+            if self._calls is not None:
+                self._calls.ended(index, message)
+            if self._gangs is None or not self._gangs.ended(message):
+                self._inbox.put(as_event(message))
 
     def _lost(self, index: int, link: Link, reason: str) -> None:
+        if link.held is not None:
+            link.held.append(reason)
+            self._inbox.unwatch(link.channel.fileno())
+            self._sending.stop(index)
+            return
         self._forget(index, link)
         event = NodeLost(self._inbox.now(), index, f"{link.node.name}: {reason}")
         if self._gangs is None:

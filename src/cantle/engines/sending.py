@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from cantle.engines.link import Link
@@ -50,19 +50,24 @@ class Sending:
         if self._outlet is not None:
             self._outlet.leave(index)
 
-    def wait(self, seconds: float, hear: Callable[[int], None]) -> None:
-        """Go on sending for so long, until a runner says something: `hear` is called with the node of each that does."""
+    def wait(self, seconds: float, hear: Callable[[int], None], others: Mapping[int, Callable[[], None]]) -> None:
+        """Go on sending for so long, until a runner says something: `hear` is called with the node of each that does.
+
+        Of `others`, descriptors that are read elsewhere, is called what belongs to one that can be read.
+        """
         import select
 
         poll = select.poll()
-        by_fd = {link.channel.fileno(): index for index, link in self._links.items()}
-        for fd in by_fd:
+        by_fd = {link.channel.fileno(): index for index, link in self._links.items() if not link.is_over}
+        for fd in (*by_fd, *others):
             poll.register(fd, select.POLLIN)
         if self._outlet is not None:
             poll.register(self._outlet.fd, select.POLLIN)
         for fd, _ in poll.poll(seconds * 1000):
             if fd in by_fd:
                 hear(by_fd[fd])
+            elif fd in others:
+                others[fd]()
             elif self._outlet is not None:
                 self._outlet.turn()
 
