@@ -60,6 +60,8 @@ SYNC_S = 0.02
 """Syncs are asked for at most so often: each wakes a thread. The loop turns often enough even when nothing happens."""
 TASKS_PER_RECORD = 1000
 
+TAKEN_AWAY = "its directory was removed, or moved"
+"""Why a run is stopped of which nothing can be found where it was begun."""
 OF_PARTITIONS = (PartitionAsked, PartitionResizeAsked, PartitionDrainAsked, PartitionCancelAsked, ElementsAsked)
 """Requests that are made for a study: in a run, for its only one."""
 
@@ -147,6 +149,8 @@ class Conductor:
             for function in asked:
                 function.close()
             world.close()
+        if self.layout.is_gone() and self.state.stopping != TAKEN_AWAY:
+            note(taken_away(self.layout))
         return Outcome(self.state, exit_code(self.state))
 
     def close(self) -> None:
@@ -224,8 +228,19 @@ class Conductor:
                 except LockedError:
                     self.journal.abandon()
                     raise
+                if self.layout.is_gone() and not state.stopping:
+                    note(taken_away(self.layout))
+                    self.inbox.put(StopAsked(time(), TAKEN_AWAY))
 
         return observe
+
+
+def taken_away(layout: Layout) -> str:
+    """What is told when a run's directory is gone."""
+    return (
+        f"{layout.directory} is not there any more. If it was removed, so are the results; if it was moved, the run can be "
+        "resumed where it is now"
+    )
 
 
 def _is_want(event: ElementsAsked, state: State) -> bool:

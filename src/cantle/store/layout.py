@@ -78,6 +78,18 @@ class Layout:
         """Whether a run was begun here."""
         return self.journal.exists()
 
+    def is_gone(self) -> bool:
+        """Whether what lay here while a run was at work was removed, or has another name now; not if that cannot be told."""
+        for path in (self.journal, self.lock):
+            try:
+                path.stat()
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError:
+                return False
+            return False
+        return True
+
     @property
     def shared(self) -> bool:
         """Whether this is the directory of a pilot, or of a study that belongs to one."""

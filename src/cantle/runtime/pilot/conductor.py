@@ -25,8 +25,10 @@ from cantle.runtime.conducting import (
     HEARTBEAT_S,
     REQUESTS_S,
     SYNC_S,
+    TAKEN_AWAY,
     Machine,
     concerns,
+    taken_away,
     told_of_losses,
 )
 from cantle.runtime.inbox import SelectInbox
@@ -271,6 +273,9 @@ class Pilot:
                 except LockedError:
                     self.journal.abandon()
                     raise
+                if self.layout.is_gone() and not self.state.stopping:
+                    around.note(taken_away(self.layout))
+                    self.inbox.put(StopAsked(time(), TAKEN_AWAY))
                 for event in self._house.give_signs_of_life():
                     self.inbox.put(event)
 

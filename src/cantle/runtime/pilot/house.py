@@ -105,9 +105,18 @@ class House:
             tenants[self._turn % len(tenants)].status(self._state)
 
     def give_signs_of_life(self) -> Iterator[Event]:
-        """In all directories; and the end of the studies whose directory somebody else took over."""
+        """In all directories; and the end of the studies whose directory somebody else took over, or removed."""
         for tenant in self.tenants.values():
             if tenant.lost:
+                continue
+            if tenant.layout.is_gone():
+                self._log.leave(tenant.number)
+                tenant.abandon()
+                tenant.lock.release()
+                where = tenant.layout.directory
+                self._log.broken[tenant.number] = (
+                    f"{where} was removed, or moved, while it was at work: let it stay there"
+                )
                 continue
             try:
                 tenant.lock.heartbeat()
