@@ -159,6 +159,8 @@ def test_what_a_kind_could_hold_waits_and_what_none_can_is_refused_with_the_larg
     )
     story.happens(RequestNodes(5.0, "cpu", 1, "why"))
     assert "1 node of kind cpu on the way, expected in 60 s" in explain(story.state, 1)[1]
+    late = "1 node of kind cpu on the way, expected 40 s ago (who brings them has not answered yet)"
+    assert late in explain(story.state, 1, 105.0)[1]
 
 
 def test_a_gang_wider_than_all_that_may_be_there_is_refused() -> None:

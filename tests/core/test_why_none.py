@@ -141,3 +141,10 @@ def test_without_kinds_nothing_is_said_of_them() -> None:
     story = Story(job("a"), job("b"), on=[node("n0")])
     story.decides()
     assert "kind" not in " ".join(explain(story.state, 1))
+
+
+def test_nodes_that_should_have_come_are_told_to_be_late() -> None:
+    story = busy()
+    story.happens(RequestNodes(62.0, "cpu", 2, "more work"))
+    late = story.state.scaling.requests[1].expected_at + 30.0
+    assert "2 nodes are on the way, expected 30 s ago (who brings them has not answered yet)." in told(story, late)

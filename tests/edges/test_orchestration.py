@@ -12,12 +12,15 @@ import msgspec
 import pytest
 
 from cantle.allocations.submission.wanted import JobWanted, Offer, Stage, Standing
+from cantle.cli.job_following import in_the_queue
 from cantle.core.decide import Decider
 from cantle.core.state import State
 from cantle.errors import LockedError, RequestError
-from cantle.model.records import RunStarted, StudyAdded, TasksAdded
+from cantle.model.records import RunResumed, RunStarted, StudyAdded, TasksAdded
 from cantle.model.resources import Node
 from cantle.model.study import Step, Task
+from cantle.report.loading import load
+from cantle.report.table import headline
 from cantle.runtime.loop import run
 from cantle.runtime.orchestration import records, succession
 from cantle.runtime.orchestration.handing_in import hand_in
@@ -300,3 +303,25 @@ def test_the_job_that_counts_is_the_first_that_is_not_over(chain: Chain, monkeyp
     chain.jobs.ends(1, Ended(time(), 4, complete=False))
     watch = JobWatch(chain.jobs)
     assert (watch.ident, str(watch.standing())) == ("102", "pending (Dependency)")
+
+
+def test_a_conductor_that_is_gone_from_a_job_that_runs_is_told_from_one_that_has_yet_to_begin(
+    chain: Chain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its machine is dead, and the batch system has not noticed."""
+    monkeypatch.setattr("cantle.runtime.orchestration.watch.find", lambda *_: lambda: chain.system)
+    chain.hand_in(1)
+    chain.system.standings["101"] = Standing(Stage.RUNNING)
+    found = load(chain.layout.directory)
+    assert (headline(found), found.gone_from) == ("n: starting", "")
+    assert in_the_queue(found.jobs, found.gone_from).endswith(" runs; its conductor begins")  # type: ignore[arg-type]
+    chain.jobs.begins(1, Began(5.0, "c1", 7))
+    assert found.gone_from == "", "the job has begun, and its conductor not yet gone on with the run"
+    with Journal.reopen(chain.layout.journal) as journal:
+        journal.write(RunResumed(6.0, "c1", 7))
+    found.refresh()
+    gone = "n: its conductor on host c1 is gone, while batch job 101 (fake) runs on; "
+    assert headline(found).startswith(f"{gone}go on with `cantle resume ")
+    chain.hand_in(2, after="101", chain=1)
+    assert headline(found) == f"{gone}the next job goes on after it"
+    assert "its conductor on host c1 is gone" in in_the_queue(found.jobs, found.gone_from)  # type: ignore[arg-type]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cantle.model.records import Launch, NodeLost, NodesJoined, RunResumed, RunStarted, TaskEnded
+from cantle.model.records import Launch, NodeLost, NodesJoined, RunResumed, RunStarted, StudyAdded, TaskEnded
 from cantle.model.resources import Node, Place
 from cantle.report.bygone import Stay, bygone_objects, bygone_table, stays
 
@@ -63,3 +63,22 @@ def test_programs_are_told_the_same() -> None:
     first, second, _ = bygone_objects(stays(RECORDS))
     assert (first["node"], first["state"], first["done"]) == (0, "gone", 2)
     assert (second["why"], second["kind"], second["left_at"]) == ("its runner was killed", "fat", 5.0)
+
+
+def test_a_node_that_had_gone_before_a_study_came_to_its_pilot_is_none_that_it_had() -> None:
+    """What was before is told to the study as of the moment at which it came."""
+    came = [
+        RunStarted(9.0, "second", "0", "host", 1),
+        NodesJoined(9.0, [A, C]),
+        NodeLost(9.0, 0, "a: its runner was killed"),
+        StudyAdded(9.0, "second", []),
+        Launch(10.0, 0, 1, on(1)),
+        TaskEnded(12.0, 0, 1, "done"),
+    ]
+    assert [row.split()[:3] for row in bygone_table(stays(came))] == [["NAME", "CORES", "DONE"], ["c", "1", "1"]]
+    assert [(each["node"], each["done"]) for each in bygone_objects(stays(came))] == [(1, 1)]
+
+
+def test_why_a_node_went_does_not_begin_with_its_name_once_more() -> None:
+    went = [NodesJoined(1.0, [A]), NodeLost(5.0, 0, "a: its runner gave no sign of life for 20 s")]
+    assert list(bygone_table(stays(went)))[1].endswith("  its runner gave no sign of life for 20 s")

@@ -187,13 +187,21 @@ def test_the_width_that_was_chosen_reaches_command_environment_and_launcher(tmp_
     for width in (1, 2, 4):
         found = command(tmp_path, run, width)
         assert f"\nmpiexec -n {2 * width} sim {width}\n" in found.script
-        assert found.env == {"ON": f"{width} nodes", "CANTLE_WIDTH": str(width)}
+        assert found.env["ON"] == f"{width} nodes" and found.env["CANTLE_WIDTH"] == str(width)
+
+
+def test_the_nodes_of_a_moldable_step_are_told_at_every_width(tmp_path):
+    """One script serves all widths: it finds its nodes where it runs on one as well."""
+    for width in (1, 2, 4):
+        env = command(tmp_path, "cmd: sim\nwidths: [1, 2, 4]", width).env
+        names = ",".join(f"n{n}" for n in range(width))
+        assert (env["CANTLE_NODES"], env["CANTLE_NODELIST"]) == (str(width), names)
 
 
 def test_a_step_on_one_node_is_told_no_width(tmp_path):
     found = command(tmp_path, "cmd: echo $(WIDTH)", 1)
     assert (found.script.splitlines()[-1], found.env) == ("echo 1", {})
-    assert command(tmp_path, "nodes: 2", 2).env == {"CANTLE_WIDTH": "2"}
+    assert command(tmp_path, "nodes: 2", 2).env["CANTLE_WIDTH"] == "2"
 
 
 def test_a_launcher_without_places_stands_for_the_least_width(tmp_path):

@@ -53,6 +53,33 @@ def test_status_tells_nodes_by_kind_the_last_decision_and_the_providers_words() 
     assert "cpu-1 given back: it has had no work for 8 s" in told[2]
 
 
+def test_nodes_that_are_late_and_of_which_nobody_says_a_word_are_told_to_be_so() -> None:
+    story = Story(job("t"), on=[])
+    story.happens(KindsDeclared(1.0, [Kind("cpu", 2, starts_in_s=10.0)]))
+    story.happens(RequestNodes(2.0, "cpu", 1, "t is ready"))
+    on_the_way = "request 0: 1 node of kind cpu on the way for "
+    assert list(growth_lines(story.state, 4.0))[-1] == on_the_way + "2.0 s, expected in 8.0 s"
+    assert list(growth_lines(story.state, 42.0))[-1] == (
+        on_the_way + "40 s, expected 30 s ago: who brings them has not answered yet"
+    )
+    story.happens(RequestAnswered(43.0, 0, 1, 0, "job 7: pending (Priority)"))
+    assert list(growth_lines(story.state, 43.0))[-1].endswith(", expected 31 s ago: job 7: pending (Priority)")
+
+
+def test_when_nodes_come_is_not_told_where_nobody_knows() -> None:
+    story = Story(job("t"), on=[])
+    story.happens(KindsDeclared(1.0, [CPU]))
+    story.happens(RequestNodes(2.0, "cpu", 1, "t is ready"))
+    assert list(growth_lines(story.state, 4.0))[-1] == "request 0: 1 node of kind cpu on the way for 2.0 s"
+
+
+def test_status_of_a_run_whose_conductor_is_dead_tells_how_nodes_stood_and_not_that_they_come() -> None:
+    told = list(growth_lines(grown().state, 12.0, ended=True))
+    assert told[0] == "nodes of kind cpu then: 2 there, 1 on the way, 4 at most"
+    assert told[2].startswith("last decision, at ") and " ago" not in told[2]
+    assert not any("request" in line for line in told)
+
+
 def test_status_tells_what_was_refused_who_wishes_and_whose_wishing_failed() -> None:
     story = grown()
     story.happens(RequestNodes(11.0, "gpu", 2, "learn needs one"))

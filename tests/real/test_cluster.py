@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from cluster import Cluster, settings
-from cluster.cluster import claim
+from cluster.cluster import claim, free_numbers
 from cluster.identity import wait_until
 
 FOUR = ["c1", "c2", "c3", "c4"]
@@ -246,7 +246,8 @@ def test_the_user_of_a_cluster_dies_and_it_goes_down_by_itself(cluster: Cluster,
 
 
 def test_up_repairs_what_was_killed_together_with_its_guard(cluster: Cluster) -> None:
-    number = next(n for n in range(cluster.settings.number + 1, 16) if (name := claim(n)) and not name.close())
+    taken = cluster.settings.number  # and one that somebody keeps, who holds no claim, is not ours to take down
+    number = next(n for n in free_numbers() if n != taken and (name := claim(n)) and not name.close())
     environment = {**os.environ, "CANTLE_CLUSTER_NODES": "2", "CANTLE_CLUSTER": str(number)}
 
     def command(*words: str) -> subprocess.CompletedProcess[str]:

@@ -134,7 +134,14 @@ def test_each_request_says_what_it_brings() -> None:
     jobs = [job(f"t{i}", estimate_s=600.0) for i in range(8)]
     found = ran(jobs, [Kind("cpu", 4, most=2, starts_in_s=30.0)], 600.0)
     assert [record.why for record in found.all_of(RequestNodes)] == [
-        "with 2 more nodes all can be over in 10.5 min, without none of 8 tasks can ever begin"
+        "with 2 more nodes all can be over in 10.5 min, without them 8 tasks can never begin"
+    ]
+
+
+def test_what_one_node_brings_for_one_task_is_said_of_one() -> None:
+    found = ran([job("t", estimate_s=600.0)], [Kind("cpu", 4, most=2, starts_in_s=30.0)], 600.0)
+    assert [record.why for record in found.all_of(RequestNodes)] == [
+        "with 1 more node all can be over in 10.5 min, without it 1 task can never begin"
     ]
 
 

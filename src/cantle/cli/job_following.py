@@ -60,7 +60,7 @@ class _Waiting:
         if run.state.stopping and run.state.stopping != self._stop:
             self._stop = run.state.stopping
             note(f"it stopped: {self._stop}")
-        text = in_the_queue(run.jobs)
+        text = in_the_queue(run.jobs, run.gone_from)
         if text != self._told:
             self._told = text
             note(text)
@@ -92,13 +92,15 @@ class _Waiting:
             return False
 
 
-def in_the_queue(watch: JobWatch) -> str:
-    """Why nothing runs yet, as a sentence."""
+def in_the_queue(watch: JobWatch, gone_from: str = "") -> str:
+    """Why nothing runs yet, as a sentence. `gone_from`: where the conductor of a job stood that still runs."""
     from cantle.allocations.submission.wanted import Stage
     from cantle.report.wording import time_of_day
 
     standing = watch.standing()
     if standing.stage is Stage.RUNNING:
+        if gone_from:
+            return f"{watch.what()} runs, but its conductor on host {gone_from} is gone: what is left waits for the job's end"
         return f"{watch.what()} runs; its conductor begins"
     text = f"{watch.what()} is {standing}" if standing.stage is Stage.PENDING else f"{watch.what()}: {standing}"
     if standing.starts_at:

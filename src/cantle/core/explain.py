@@ -70,7 +70,7 @@ def _not_started(state: State, task: int, now: float) -> list[str]:
         )
     elif never and state.awaited:
         lines.append(f"It {never}; but {count(state.awaited, 'node')} more on the way may change that.")
-    elif state.scaling is not None and (why := _awaits_a_node(state, task)):
+    elif state.scaling is not None and (why := _awaits_a_node(state, task, now)):
         lines.append(why)
         if not state.scaling.open:
             lines += _no_node_asked_for(state, task, now)
@@ -115,10 +115,10 @@ def _no_node_asked_for(state: State, task: int, now: float) -> list[str]:
     return why_none(state, task, now)
 
 
-def _awaits_a_node(state: State, task: int) -> str:
+def _awaits_a_node(state: State, task: int, now: float) -> str:
     from cantle.core.scaling.capacity import why_waits
 
-    return why_waits(state, task)
+    return why_waits(state, task, now)
 
 
 def _too_late(state: State, task: int) -> str:

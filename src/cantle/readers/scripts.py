@@ -85,6 +85,8 @@ class Scripts:
         env = {key: value if value is None else fill(value) for key, value in plan.env.items()}
         if step.widths or step.needs.nodes > 1:
             env["CANTLE_WIDTH"] = str(width)
+            if nodes:  # also at width 1, so that a script need not tell widths apart
+                env |= {"CANTLE_NODES": str(len(nodes)), "CANTLE_NODELIST": ",".join(node.name for node in nodes)}
         stem = safe(name)
         own = f"{self._directory}/{instance.workspace}/{stem}.launch"
         text = fill(plan.restart if restarting else plan.cmd)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from cantle.model.records import AnyRecord, Launch, NodeLost, NodesJoined, RunResumed, TaskEnded
+from cantle.model.records import AnyRecord, Launch, NodeLost, NodesJoined, RunResumed, StudyAdded, TaskEnded
 from cantle.model.resources import Node
 from cantle.report.wording import duration, printable, time_of_day
 
@@ -14,7 +14,8 @@ from cantle.report.wording import duration, printable, time_of_day
 class Stay(msgspec.Struct):
     """One node. Times are seconds since the epoch; `left` is that of the last record if it stayed to the end.
 
-    `done` counts the tasks whose last attempt succeeded there; one on several nodes counts on each.
+    `done` counts the tasks whose last attempt succeeded there; one on several nodes counts on each. `before`: a node of a
+    pilot's that had gone when the study came.
     """
 
     node: Node
@@ -22,6 +23,7 @@ class Stay(msgspec.Struct):
     left: float = 0.0
     why: str = ""
     done: int = 0
+    before: bool = False
 
 
 def stays(records: Iterable[AnyRecord]) -> list[Stay]:
@@ -37,6 +39,10 @@ def stays(records: Iterable[AnyRecord]) -> list[Stay]:
         elif isinstance(record, NodeLost):
             for stay in found[record.node : record.node + 1]:  # none where records are missing
                 _leaves(stay, record.time, record.reason)
+        elif isinstance(record, StudyAdded):
+            # A pilot tells a study that comes to it all that was, at one moment.
+            for stay in found:
+                stay.before |= stay.joined == stay.left == record.time
         elif isinstance(record, RunResumed):
             for stay in found:
                 _leaves(stay, now, "")
@@ -64,6 +70,7 @@ def _leaves(stay: Stay, when: float, why: str) -> None:
 
 def bygone_table(found: list[Stay]) -> Iterator[str]:
     """A line each."""
+    found = [stay for stay in found if not stay.before]
     if not found:
         yield "it never had a node"
         return
@@ -83,13 +90,15 @@ def _row(stay: Stay) -> tuple[str, ...]:
         f"{stay.done:,}",
         time_of_day(stay.joined),
         duration(stay.left - stay.joined),
-        printable(stay.why) or "-",
+        printable(stay.why.removeprefix(f"{stay.node.name}: ")) or "-",
     )
 
 
 def bygone_objects(found: list[Stay]) -> Iterator[dict[str, object]]:
     """All of them for programs; the keys are those of nodes that are there, as far as they mean something."""
     for index, stay in enumerate(found):
+        if stay.before:
+            continue
         yield {
             "node": index,
             "name": stay.node.name,

@@ -10,7 +10,7 @@ import msgspec
 from cantle.core.state import State
 from cantle.model import records as r
 from cantle.model.resources import count
-from cantle.report.wording import duration, printable
+from cantle.report.wording import duration, printable, time_of_day
 
 if TYPE_CHECKING:
     from cantle.core.scaling.ledger import Ledger, Request
@@ -31,15 +31,22 @@ def in_words(state: State, decision: r.AnyRecord) -> str:
     return ""
 
 
-def growth_lines(state: State, now: float) -> Iterator[str]:
-    """How many nodes of each kind there are, what was decided last, and what providers say; nothing without kinds."""
+def growth_lines(state: State, now: float, ended: bool = False) -> Iterator[str]:
+    """How many nodes of each kind there are, what was decided last, and what providers say; nothing without kinds.
+
+    `ended`: nobody is at work on the run any more, so that this is how it stood, and what was on its way may be gone.
+    """
     ledger = state.scaling
     if ledger is None or not (ledger.kinds or ledger.requests):
         return
     for kind in ledger.kinds:
-        yield f"nodes of kind {kind}: {_numbers(ledger, kind)}"
+        yield f"nodes of kind {kind}{' then' if ended else ''}: {_numbers(ledger, kind)}"
     if ledger.last is not None and (what := in_words(state, ledger.last)):
-        yield f"last decision, {duration(max(0.0, now - ledger.last.time))} ago: {what}: {printable(ledger.last.why)}"
+        at = ledger.last.time
+        when = f"at {time_of_day(at)}" if ended else f"{duration(max(0.0, now - at))} ago"
+        yield f"last decision, {when}: {what}: {printable(ledger.last.why)}"
+    if ended:
+        return
     for request in list(ledger.open.values())[:MOST_TOLD]:
         yield f"request {request.number}: {on_its_way(request, now)}"
     if len(ledger.open) > MOST_TOLD:
@@ -79,13 +86,15 @@ def _numbers(ledger: Ledger, kind: str) -> str:
 
 def on_its_way(request: Request, now: float) -> str:
     """What is known of nodes that were asked for."""
+    from cantle.core.scaling.awaited import what_was_said, when_expected
+
     which = "node" if request.coming == 1 else "nodes"
     text = (
         f"{request.coming:,} {which} of kind {request.kind} on the way for {duration(max(0.0, now - request.asked_at))}"
     )
-    if request.expected_at > now:
-        text += f", expected in {duration(request.expected_at - now)}"
-    return f"{text}: {printable(request.detail)}" if request.detail else text
+    text += when_expected(request, now, duration)
+    said = what_was_said(request, now)
+    return f"{text}: {printable(said)}" if said else text
 
 
 def growth_object(state: State) -> dict[str, object] | None:

@@ -120,6 +120,13 @@ class Run:
         return self._jobs
 
     @property
+    def gone_from(self) -> str:
+        """On which host the conductor stood that is gone, although its batch job still runs; "" where that is not so."""
+        if self.conductor is not None or self.jobs is None or self.state.stopping or self.state.finished:
+            return ""
+        return self.jobs.gone_from(self.since)
+
+    @property
     def _canceled_in_the_queue(self) -> bool:
         """Whether its batch job was canceled before it had done what it was there for."""
         if self.conductor is not None or self.jobs is None or not self.jobs.jobs.canceled:

@@ -59,7 +59,7 @@ def page(
     if state.scaling is not None and run.condition not in OVER:
         from cantle.report.growth import growth_lines
 
-        yield from growth_lines(state, run.now)
+        yield from growth_lines(state, run.now, ended=run.conductor is None)
     rows = step_rows(state)
     if rows:
         yield ""
@@ -80,6 +80,9 @@ def headline(run: Run, colour: bool = False) -> str:
     text = condition.value
     if condition == Condition.QUEUED and run.jobs is not None:
         text += f": {run.jobs.what()} {run.jobs.standing()}"
+    elif condition == Condition.STARTING and run.jobs is not None and (host := run.gone_from):
+        text = f"its conductor on host {host} is gone, while {run.jobs.what()} runs on; "
+        text += "the next job goes on after it" if run.jobs.is_followed else how_to_go_on(run)
     elif condition in (Condition.RUNNING, Condition.STARTING, Condition.STOPPING):
         who = run.conductor
         since = f", since {time_of_day(who.since)}" if who and who.since else ""

@@ -247,8 +247,13 @@ def _why_no_kind(state: State, needs: Needs, walltime_s: float) -> str:
     )
 
 
-def why_waits(state: State, task: int) -> str:
-    """For which node a ready task waits that nothing there could hold, as a sentence; "" when something could."""
+def why_waits(state: State, task: int, now: float = 0.0) -> str:
+    """For which node a ready task waits that nothing there could hold, as a sentence; "" when something could.
+
+    `now`, 0 for the last record's time.
+    """
+    from cantle.core.scaling.awaited import what_was_said, when_expected
+
     ledger = state.scaling
     step = state.step_of(task)
     needs, walltime_s = step.needs, step.walltime_s
@@ -257,15 +262,14 @@ def why_waits(state: State, task: int) -> str:
     able = [kind for kind in ledger.kinds.values() if can_hold(state, kind, needs, walltime_s) and ledger.can_add(kind)]
     if not able:
         return ""
+    now = max(now, state.now)
     told = []
     for kind in able:
         for request in ledger.open.values():
             if request.kind == kind.name:
-                said = f" ({request.detail})" if request.detail else ""
-                left = max(0.0, request.expected_at - state.now)
-                told.append(
-                    f"{count(request.coming, 'node')} of kind {kind.name} on the way, expected in {in_words(left)}{said}"
-                )
+                when, said = when_expected(request, now), what_was_said(request, now)
+                said = f" ({said})" if said else ""
+                told.append(f"{count(request.coming, 'node')} of kind {kind.name} on the way{when}{said}")
     if told:
         return f"It needs {needs}, which no node that is there could hold: {'; '.join(told)}."
     names = " or ".join(kind.name for kind in able)

@@ -21,6 +21,7 @@ from cantle.core.scaling.trials import Choice, Trials
 from cantle.core.state import State
 from cantle.model.kinds import Kind
 from cantle.model.records import Decision, DrainNode, ReleaseNode, RequestNodes, ResumeNode, WithdrawRequest
+from cantle.model.resources import count
 
 WORTH = 3.0
 """To be over one percent sooner is worth so many percent more cost, where nobody says otherwise."""
@@ -169,7 +170,8 @@ def _why_more(trials: Trials, choice: Choice, kind: Kind, needed: int) -> str:
     without = trials.play({**choice.wanted, kind.name: least})
     end = in_words(choice.outlook.end - trials.state.now)
     if without.outlook.undone > choice.outlook.undone:
-        return f"with {nodes} all can be over in {end}, without none of {without.outlook.undone:,} tasks can ever begin"
+        them, tasks = "it" if needed == 1 else "them", count(without.outlook.undone, "task")
+        return f"with {nodes} all can be over in {end}, without {them} {tasks} can never begin"
     if without is choice:
         return f"{nodes} for what waits for a partition, or since so many are to be there"
     return f"{nodes} end{'s' if needed == 1 else ''} it in {end} instead of {in_words(without.outlook.end - trials.state.now)}"

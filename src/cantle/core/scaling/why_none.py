@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from cantle.core.lifetimes import in_words, needs_s
 from cantle.core.plan import Plan
+from cantle.core.scaling.awaited import what_was_said, when_expected
 from cantle.core.scaling.bounds import cools_until, starves
 from cantle.core.scaling.capacity import can_hold
 from cantle.core.scaling.ledger import MOST_REFUSALS, Ledger
@@ -42,9 +43,8 @@ def _bounds(state: State, ledger: Ledger, kind: Kind, settings: Scaling, now: fl
     coming = [request for request in ledger.open.values() if request.kind == kind.name and request.coming]
     if coming:
         n = sum(request.coming for request in coming)
-        left = min(request.expected_at for request in coming) - now
-        when = f", expected in {in_words(left)}" if left > 0 else ""
-        said = f" ({coming[0].detail})" if coming[0].detail else ""
+        when = when_expected(min(coming, key=lambda request: request.expected_at), now)
+        said = f" ({said})" if (said := what_was_said(coming[0], now)) else ""
         return f"{count(n, 'node')} {'is' if n == 1 else 'are'} on the way{when}{said}"
     if not kind.adds:
         return "none is asked for: nobody who brings nodes can add any"

@@ -60,6 +60,22 @@ class JobWatch:
         job = self._now()[0]
         return job is not None and self.jobs.began(job.number) is not None
 
+    def gone_from(self, since: float) -> str:
+        """On which host that job's conductor stood, where none is at work; "" when it has yet to begin.
+
+        `since`: when the run was last begun or resumed, in seconds since the epoch. A job outlives its conductor for as long as
+        the batch system has not noticed that the machine is dead.
+        """
+        job = self._now()[0]
+        began = self.jobs.began(job.number) if job is not None else None
+        return began.host if began is not None and since >= began.time else ""
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether a further job waits for the end of that one."""
+        job, last = self._now()[0], self.jobs.last()
+        return job is not None and last is not None and last.number > job.number
+
     def what(self) -> str:
         """`batch job 17 (slurm)`."""
         return in_words(self._now()[0], self.jobs.asked().system)
