@@ -122,6 +122,8 @@ def reader_for(path: Path, name: str = "") -> Any:
         raise RequestError(f"there is no file {path}")
     if path.is_dir():
         raise RequestError(f"{path} is a directory; name the study's file")
+    if not path.is_file():
+        raise RequestError(f"{path} is no regular file, and a study is read more than once: put it into a file")
     tried = []
     for candidate in OURS["readers"]:
         tried.append(candidate)

@@ -324,6 +324,16 @@ def test_without_locks_one_that_was_taken_over_learns_it(path: Path, monkeypatch
         lock.heartbeat()
 
 
+def test_who_holds_a_directory_that_was_removed_learns_it(path: Path) -> None:
+    lock = ConductorLock(path)
+    lock.acquire()
+    lock.heartbeat()
+    path.unlink()
+    with pytest.raises(LockedError, match="was removed while the run went on"):
+        lock.heartbeat()
+    assert not lock.held
+
+
 def test_a_holder_of_another_day_is_named_with_its_date() -> None:
     day = time.mktime((2024, 3, 1, 12, 1, 0, 0, 0, -1))
     assert str(Holder("h", 123, day, day)) == "host h, pid 123, since 2024-03-01 12:01"

@@ -29,6 +29,17 @@ def test_an_unknown_key_at_the_top_is_ignored_with_a_note(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("right", "wrong", "key"), [("study:", "stduy:", "study"), ("description:", "descripton:", "description")]
+)
+def test_a_key_that_is_missing_since_it_is_misspelt_is_pointed_at(right, wrong, key, tmp_path):
+    text = one_step()
+    line = 1 + text.split("\n").index(next(line for line in text.split("\n") if line.startswith(right)))
+    problem = the_one(problems(tmp_path, text.replace(right, wrong, 1)))
+    assert problem.key == key
+    assert problem.mend == f"is '{wrong[:-1]}' in line {line} meant to be it?"
+
+
+@pytest.mark.parametrize(
     ("run", "key", "mend"),
     [
         ("proc: 2", "study[0].run.proc", "did you mean 'procs'?"),

@@ -213,6 +213,16 @@ def test_without_a_placeholder_the_value_comes_last_and_this_is_told() -> None:
     assert build("sim {{}}", from_ranges(["7"])).warnings == []
 
 
+def test_what_looks_like_a_field_of_the_table_and_is_none_is_told() -> None:
+    table = from_csv(b"mass,charge\n1,2\n", "t.csv")
+    for template in ("sim {mas} {mass} {x} {mas}", ["sim", "{mas}", "{mass}{x}"]):
+        told = build(template, table).warnings
+        assert told == ["{mas}, {x} are no fields of the table, which has {mass}, {charge}: it is left to the shell"]
+    assert "{X} is no field" in build("sim {mass}", table, env={"A": "{X}"}).warnings[0]
+    assert build("sim {mass} ${x} {1,2} {{x}} {a,b} {#}", table).warnings == []
+    assert build("awk '{print}' {}", from_words(["x"])).warnings == []
+
+
 @pytest.mark.parametrize("template", ["", "  ", [], [""]])
 def test_no_command_is_an_error(template: str | list[str]) -> None:
     with pytest.raises(RequestError, match="no command"):

@@ -388,7 +388,12 @@ def test_the_view_says_that_a_run_is_being_stopped(clock: Clock, drawn: list[lis
     state.apply(StopAsked(1.0, "signal SIGINT"))
     clock.now += 1
     watcher(state)
-    assert drawn[-1][1] == "stopping (signal SIGINT): 1 running tasks are being ended"
+    told = "stopping (signal SIGINT): 1 running task is being ended"
+    assert drawn[-1][1] == f"{told}; once more ends them at once"
+    state.apply(StopAsked(2.0, "signal SIGINT", at_once=True))
+    clock.now += 1
+    watcher(state)
+    assert drawn[-1][1] == told
 
 
 def test_the_view_of_many_steps_shows_those_at_work(clock: Clock, drawn: list[list[str]]) -> None:

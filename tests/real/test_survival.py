@@ -230,6 +230,30 @@ study:
     assert cantle("logs", "out", "c", cwd=tmp_path)[0] == 0, "what was kept can still be looked at"
 
 
+def test_what_is_kept_when_tasks_come_or_go_keeps_its_times(tmp_path: Path) -> None:
+    study = """description: {name: edited, description: d}
+study:
+- {name: a, description: d, run: {cmd: sleep 1}}
+- {name: b, description: d, run: {cmd: echo b, depends: [a]}}
+"""
+    file = tmp_path / "study.yaml"
+    file.write_text(study)
+    assert cantle("run", "study.yaml", "-o", "out", cwd=tmp_path)[0] == 0
+
+    def first() -> dict[str, object]:
+        told = json.loads(cantle("status", "out", "--json", cwd=tmp_path)[1])
+        assert told["state"] == "done"
+        return dict(told["list"][0])
+
+    before = first()
+    assert before["seconds"] >= 1  # type: ignore[operator]
+    file.write_text(study.replace("name: b", "name: c"))
+    assert cantle("resume", "out", "--study", "study.yaml", cwd=tmp_path)[0] == 0
+    assert first() == before
+    plan = json.loads(cantle("plan", "--from", "out", "--nodes", "1x1", "--json", cwd=tmp_path)[1])
+    assert plan["variants"][0]["end_s"] >= 1
+
+
 def test_json_tells_each_end_and_a_summary(tmp_path: Path) -> None:
     code, told = cantle("map", "exit {}", "0", "1", "--json", "-o", "out", cwd=tmp_path)
     assert code == 2

@@ -406,6 +406,9 @@ def fresh_directory(wanted: Path | None, parent: Path, name: str, replace: bool)
     from cantle.store.layout import Layout
     from cantle.store.lock import holder
 
+    where = str(wanted or parent)
+    if where.encode(errors="replace").decode() != where:
+        raise RequestError(f"{where!r} is not UTF-8, as the name of a run's directory must be; choose another with -o")
     directory = (wanted.resolve() if wanted else None) or parent / f"{name.replace(' ', '_')}_{stamp()}"
     number = 1
     while wanted is None and not _is_made(directory):

@@ -68,6 +68,8 @@ Run a whole workflow inside the machines that you already hold.
 Commands:
 """
 
+_MOST_OF_A_NAME = 300
+
 CLOSING = """
 'cantle COMMAND --help' tells more of each. Completion in the shell (needs the package argcomplete):
     eval "$(register-python-argcomplete cantle)"
@@ -143,13 +145,26 @@ def _called(words: list[str]) -> int:
     except KeyboardInterrupt:
         print("cantle: interrupted", file=sys.stderr)
         return 130
+    except UnicodeEncodeError as problem:
+        print(f"cantle: {problem.object[:_MOST_OF_A_NAME]!r} is not UTF-8, as a name must be here", file=sys.stderr)
+        return 1
     except OSError as problem:
         if not isinstance(problem, BrokenPipeError):
-            print(f"cantle: {problem.filename or 'the output'}: {problem.strerror or problem}", file=sys.stderr)
+            what = problem.filename or ("the current directory" if _is_nowhere() else "the output")
+            print(f"cantle: {what}: {problem.strerror or problem}", file=sys.stderr)
             return 1
         # Whoever read us has gone: there is nobody to tell, and flushing at exit would only complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 141
+
+
+def _is_nowhere() -> bool:
+    """Whether somebody has removed the directory in which we are."""
+    try:
+        os.getcwd()  # noqa: PTH109 (pathlib is not loaded yet)
+    except OSError:
+        return True
+    return False
 
 
 def _complete() -> None:

@@ -106,7 +106,7 @@ def _run(asked: Namespace) -> int:
     machine = None
     if not (asked.dry or asked.no):
         errand = None
-        if asked.study_file.suffix in (".yaml", ".yml"):
+        if asked.study_file.suffix in (".yaml", ".yml") and asked.study_file.is_file():
             from cantle.readers import ahead
 
             errand = ahead.errand(asked.study_file)

@@ -228,11 +228,11 @@ def _explain_arguments(parser: ArgumentParser) -> None:
 
 def _explain(asked: Namespace) -> int:
     from cantle.core.explain import explain
-    from cantle.report.failures import FAILURES, failure_of
+    from cantle.report.failures import FAILURES, explained, failure_of
     from cantle.report.loading import Condition, load_one
     from cantle.report.naming import find_task
     from cantle.report.table import how_to_go_on
-    from cantle.report.wording import printable, time_of_day
+    from cantle.report.wording import time_of_day
 
     run = load_one(asked.directory)
     number = find_task(run.state, asked.task)
@@ -246,7 +246,8 @@ def _explain(asked: Namespace) -> int:
 
         print(f"Nothing of this run begins before its batch job does: {headline(run)}.")
     for sentence in explain(*_widest(run, number), run.now):
-        print(printable(sentence))
+        for line in explained(sentence):
+            print(line)
     if run.state.phases[number] in FAILURES:
         failure = failure_of(run.state, number, run.directory)
         if not failure.again.startswith("cantle explain"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from cantle.errors import Problem, StudyError
 
@@ -44,3 +44,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
         folded = {name.lower().replace("_", " "): name for name in names}
         near = [folded[match] for match in difflib.get_close_matches(word.lower().replace("_", " "), folded, n=1)]
     return f"did you mean '{near[0]}'?" if near else ""
+
+
+def meant(key: str, unknown: Mapping[str, int]) -> str:
+    """Of a key that is missing: `is 'stduy' in line 3 meant to be it?`, or "". `unknown`: keys nobody knows, their lines."""
+    import difflib
+
+    near = difflib.get_close_matches(key, unknown, n=1)
+    return f"is '{near[0]}' in line {unknown[near[0]]} meant to be it?" if near else ""

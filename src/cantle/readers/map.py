@@ -16,7 +16,7 @@ from cantle.model.resources import Needs, Node, Place
 from cantle.model.study import Command, Step, Study, Task
 
 from .base import ReadOptions
-from .templates import NUMBER, Word, check_text, mentions, words
+from .templates import NUMBER, Word, check_text, mentions, strangers_in, words
 from .values import Values
 
 _SPEC = "map.json"
@@ -90,6 +90,10 @@ def build(
         source=source,
     )
     return _study(spec, values)
+
+
+def _listed(template: str | list[str]) -> list[str]:
+    return [template] if isinstance(template, str) else template
 
 
 class MapReader:
@@ -210,6 +214,11 @@ class MapCommands:
                 raise RequestError(f"the command uses none of the table's fields\n    They are {fields}")
             template = f"{template.rstrip()} {{}}" if isinstance(template, str) else [*template, "{}"]
             self.warnings.append("the command has no {}: each value is appended to it as the last argument")
+        elif self._width > 1 and (strange := strangers_in([*_listed(template), *environment], names)):
+            what = "is no field" if len(strange) == 1 else "are no fields"
+            self.warnings.append(
+                f"{', '.join(strange)} {what} of the table, which has {fields}: it is left to the shell"
+            )
         found = words(template, names, spec.shell)
         if any(_WHOLE_ROW in word for word in found):
             raise RequestError(

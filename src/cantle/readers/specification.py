@@ -12,7 +12,7 @@ import msgspec
 
 from cantle.model.study import EngineCommands, Limits, PartitionWish, Slicing
 
-from .findings import Findings, did_you_mean
+from .findings import Findings, did_you_mean, meant
 from .shape import is_kind, only, required_text
 from .tokens import Parameter
 from .yaml_nodes import Item
@@ -93,7 +93,8 @@ def specification(root: Item, findings: Findings) -> Specification:
         spec.sound_parameters = len(findings.problems) == before
     if "study" not in top or top["study"].value is None or top["study"].value == []:
         line = top["study"].line if "study" in top else root.line
-        findings.wrong(line, "study", "there are no steps", "a study lists at least one step under `study`")
+        mend = _meant("study", root) or "a study lists at least one step under `study`"
+        findings.wrong(line, "study", "there are no steps", mend)
     elif is_kind(top["study"], list, "study", findings):
         spec.steps = top["study"].value
     if "cantle" in top and is_kind(top["cantle"], dict, "cantle", findings):
@@ -104,12 +105,17 @@ def specification(root: Item, findings: Findings) -> Specification:
 def _description(root: Item, spec: Specification, findings: Findings) -> None:
     item = root.mapping.get("description")
     if item is None:
-        findings.wrong(
-            root.line, "description", "is missing", "a study has `description` with `name` and `description`"
-        )
+        mend = _meant("description", root) or "a study has `description` with `name` and `description`"
+        findings.wrong(root.line, "description", "is missing", mend)
     elif is_kind(item, dict, "description", findings):
         spec.name = required_text(item, "name", "description", findings)
         spec.description = required_text(item, "description", "description", findings)
+
+
+def _meant(key: str, root: Item) -> str:
+    if key in root.mapping:
+        return ""
+    return meant(key, {other: line for other, line in root.lines.items() if other not in _TOP})
 
 
 def _environment(item: Item, spec: Specification, findings: Findings) -> None:

@@ -16,7 +16,7 @@ Three kinds of command come out, all as words for `exec`:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -36,6 +36,9 @@ else enable esac eval exec exit export fc fg fi for function getopts hash help h
 popd pushd read readarray readonly return select set shift shopt source suspend then time times trap type typeset ulimit
 umask unalias unset until wait while
 """
+
+
+_LIKE_A_PLACEHOLDER = re.compile(r"(?<![${])\{[A-Za-z_][A-Za-z0-9_]*\}(?!\})")
 
 
 class Placeholders:
@@ -89,6 +92,12 @@ def mentions(template: str | Sequence[str], names: Mapping[str, int]) -> bool:
     placeholders = Placeholders(names)
     texts = [template] if isinstance(template, str) else template
     return any(placeholders.word(text) != tidy((text,)) for text in texts)
+
+
+def strangers_in(texts: Iterable[str], names: Mapping[str, int]) -> list[str]:
+    """What looks like a placeholder in these texts, and stands for no name: `{mas}`, say."""
+    found = {match[0]: None for text in texts for match in _LIKE_A_PLACEHOLDER.finditer(text)}
+    return [word for word in found if word[1:-1] not in names]
 
 
 def words(template: str | Sequence[str], names: Mapping[str, int], shell: str) -> list[Word]:

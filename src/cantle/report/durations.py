@@ -54,7 +54,12 @@ def experience_of(timeline: Timeline) -> Experience:
     by_task: dict[str, float] = {}
     sums: dict[str, list[float]] = {}
     widths: dict[str, dict[int, list[float]]] = {}
-    done = [attempt for attempt in timeline.attempts if attempt.outcome == "done"]
+    done = [
+        attempt
+        for attempt in timeline.attempts
+        # On how many nodes it ran is not told of one whose result was kept from before the study was edited.
+        if attempt.outcome == "done" and (attempt.on or not state.step_of(attempt.task).widths)
+    ]
     for attempt in done:
         step = state.step_of(attempt.task)
         if step.widths:

@@ -53,7 +53,8 @@ def failed_tasks(state: State, most: int | None = None) -> list[int]:
 def failure_of(state: State, task: int, directory: Path | str) -> Failure:
     """What is known of the failure. Looks for the task's script on disk."""
     reason, detail = why(state, task)
-    by_hand = detail.pop().removeprefix(AGAIN) if detail and detail[-1].startswith(AGAIN) else ""
+    by_hand = next((line.removeprefix(AGAIN) for line in detail if line.startswith(AGAIN)), "")
+    detail = printed(detail)
     row = state.tasks[task]
     workspace = str(Path(directory, row.workspace)) if row.workspace else ""
     ended = state.ended.get(task)
@@ -97,6 +98,20 @@ def why(state: State, task: int) -> tuple[str, list[str]]:
         if ended.outcome == "failed" and (ended.exit_code or ended.signal):
             first = f"signal {ended.signal}" if ended.signal else f"exit code {ended.exit_code}"
     return first.rstrip(":") or "no reason is known", [line for line in rest if line.strip()]
+
+
+def printed(detail: list[str]) -> list[str]:
+    """Of a detail's lines those that the task itself printed."""
+    return [line for line in detail if not line.startswith(AGAIN)]
+
+
+def explained(sentence: str) -> Iterator[str]:
+    """A sentence of `core.explain` as lines of text: what the task printed is set off from what is said of it."""
+    first, *rest = printable(sentence).split("\n")
+    yield f"{first.removesuffix(': ')}." if rest and first.endswith(": ") else first
+    for line in printed(rest):
+        if line.strip():
+            yield f"{_INDENT}| {line}"
 
 
 def failure_lines(failure: Failure) -> Iterator[str]:

@@ -120,7 +120,10 @@ def view(state: State, pace: Pace, seconds: float, failures: list[str], colour: 
     end = "end unknown" if left is None else f"about {duration(left)} left"
     lines = [f"{bar(state.totals, BAR_WIDTH, colour)}  {over:,}/{len(state.tasks):,}  {duration(seconds)}  {end}"]
     if state.stopping:
-        lines.append(f"stopping ({state.stopping}): {len(state.running):,} running tasks are being ended")
+        running = len(state.running)
+        again = "; once more ends them at once" if running and not state.at_once and "SIGINT" in state.stopping else ""
+        are = "task is" if running == 1 else "tasks are"
+        lines.append(f"stopping ({state.stopping}): {running:,} running {are} being ended{again}")
     rows = step_rows(state)
     if len(rows) > 1:
         shown = _worth_showing(rows)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TextIO
 from cantle.core.phases import FINAL, Phase
 from cantle.core.state import State
 from cantle.model.resources import count
-from cantle.report.failures import FAILURES, why
+from cantle.report.failures import FAILURES, printed, why
 from cantle.report.pace import Pace
 from cantle.report.summary import MOST_FAILURES, summary_lines, summary_object
 from cantle.report.wording import COLOURS, WORDS, counted, duration, in_colour, printable, wants_colour
@@ -230,7 +230,7 @@ class PlainProgress(Progress):
             return
         reason, detail = why(state, task)
         self.say(f"{line}: {reason}")
-        for text in detail[-_LINES_OF_STDERR:]:
+        for text in printed(detail)[-_LINES_OF_STDERR:]:
             self.say(f"    | {text}")
 
     def tick(self, state: State) -> None:

@@ -45,6 +45,7 @@ def begin_anew_with_what_holds(
 ) -> int:
     """Put a journal in place that begins with the changed study and the results that still hold; how many those are.
 
+    They keep their times: what is foreseen, and what is shown, goes by what they took.
     A result holds when the task was done, reads the same, and stands on the same tasks, whose results hold as well. Raises
     JournalError when the journal cannot be written; then the old one is still in its place.
     """
@@ -53,22 +54,22 @@ def begin_anew_with_what_holds(
         for record in read(layout.journal)
         if isinstance(record, TaskEnded) and record.outcome == "done"
     }
-    now = opening[0].time
     records: list[AnyRecord] = list(opening)
     held = _what_holds(state, study, changed, str(layout.directory))
     for number, old in held.items():
-        end = ends.get(old, TaskEnded(now, old, 1, "done"))
-        records.append(Launch(now, number, 1, (), why="its result from before still holds"))
+        began, over = state.launched_at[old], state.ended_at[old]
+        end = ends.get(old, TaskEnded(over, old, 1, "done"))
+        records.append(Launch(began, number, 1, (), why="its result from before still holds"))
         records.append(
             TaskEnded(
-                now,
+                over,
                 number,
                 1,
                 "done",
                 cpu_s=end.cpu_s,
                 peak_mib=end.peak_mib,
                 output=end.output,
-                started=now,
+                started=began,
                 pid=end.pid or state.pids[old],
             )
         )

@@ -12,10 +12,12 @@ from pathlib import Path
 from time import time
 from typing import Protocol
 
+from msgspec import structs
+
 from cantle.core.state import State
 from cantle.engines.remains import await_runners, clear_leftovers, end_strays, leftovers
 from cantle.errors import RequestError
-from cantle.model.records import AnyRecord, RunResumed
+from cantle.model.records import AnyRecord, RunResumed, StudyAdded
 from cantle.model.study import Study
 from cantle.runtime.bridging import mended
 from cantle.runtime.changing import begin_anew_with_what_holds, difference_of, names
@@ -118,10 +120,15 @@ def replay(layout: Layout, note: Callable[[str], None] = lambda _: None) -> Stat
 
 
 def _opening_again(state: State, study: Study, layout: Layout) -> list[AnyRecord]:
-    """The first records of the same run with another study."""
+    """The first records of the same run with another study.
+
+    The run began when it did, and so its tasks were there; the study enters now, so that nothing has waited since.
+    """
     before = state.studies[0]
     argv = state.run.argv if state.run else ()
-    return opening(study, layout, before.added.reader, before.limits, before.added.options, argv)
+    records = opening(study, layout, before.added.reader, before.limits, before.added.options, argv)
+    began = state.started_at or records[0].time
+    return [record if isinstance(record, StudyAdded) else structs.replace(record, time=began) for record in records]
 
 
 def _beside(layout: Layout) -> Path:

@@ -75,13 +75,19 @@ class ConductorLock:
     def heartbeat(self) -> None:
         """Give a sign of life; call it every ten seconds or so. Costs a few system calls.
 
-        Raises LockedError when somebody took the lock over: then stop at once, and write nothing more in the directory.
+        Raises LockedError when somebody took the lock over, or removed it: then stop at once, and write nothing more in the
+        directory.
         """
         if self._me is None:
             return
         try:
             there = self.path.stat()
             named = identity.get(self._fd)
+        except FileNotFoundError:
+            self._forget()
+            raise LockedError(
+                f"{run_directory(self.path)} was removed while the run went on: nothing of it can be kept, so it was stopped."
+            ) from None
         except OSError:
             return
         if (there.st_dev, there.st_ino) != self._file or (named is not None and not identity.same(named, self._me)):
