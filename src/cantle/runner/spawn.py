@@ -23,8 +23,9 @@ from .wording import last_lines, why_not_started
 
 _OUT_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _SCRIPT_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-_DEFAULT_SIGNALS = (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ)
-"""Signals that the runner, or Python, ignores. Handlers become the default by themselves."""
+_DEFAULT_SIGNALS = (signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE, signal.SIGXFSZ)
+"""Signals that the runner ignores, or Python, or whatever a shell begins in the background. Handlers become the default by
+themselves."""
 
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "csh", "tcsh", "fish"})
 
