@@ -155,6 +155,16 @@ def test_a_node_that_waits_is_used_again_when_the_same_fails_elsewhere_as_well()
     assert story.on(2) is not None
 
 
+def test_a_node_does_not_wait_for_word_of_others_when_the_same_has_failed_there_already() -> None:
+    story = Fleet(100, 3)
+    story.decides()
+    story.ends(1, "failed")
+    for _ in range(6):
+        story.ends(0, "failed")
+    assert story.on(2) is not None, "one of them runs there for longer than it took to fail"
+    assert story.drains == []
+
+
 def test_without_a_word_of_how_others_do_no_node_is_taken_out_for_failures_that_took_a_while() -> None:
     story = Fleet(100, 3)
     story.decides()

@@ -82,6 +82,23 @@ def test_what_no_node_can_hold_is_told_as_undone() -> None:
     assert trials.play({"cpu": 2}).outlook.undone == 1
 
 
+@pytest.mark.parametrize("nodes, end", [(2, 60 + 4 * 100.0), (3, 60 + 4 * 100.0), (4, 60 + 2 * 100.0), (8, 60 + 100.0)])
+def test_tasks_on_several_nodes_begin_when_all_of_these_are_free(nodes: int, end: float) -> None:
+    jobs = [job(f"g{i}", nodes=2, cores=4, estimate_s=100.0) for i in range(4)]
+    outlook = trials_of(state_of(jobs, CPU)).play({"cpu": nodes}).outlook
+    assert (outlook.end, outlook.undone) == (end, 0)
+
+
+@pytest.mark.parametrize("wanted", [0, 1, 2])
+def test_a_node_that_would_go_stays_until_what_runs_there_is_over(wanted: int) -> None:
+    state = state_of([job("long", estimate_s=100.0), job("short", estimate_s=30.0)], CPU)
+    state.apply(NodesJoined(0.0, [Node(f"n{i}", 4, kind="cpu") for i in range(2)]))
+    for task in range(2):
+        state.apply(Launch(0.0, task, 1, (Place(task, "0"),)))
+    outlook = trials_of(state).play({"cpu": wanted}).outlook
+    assert (outlook.end, outlook.cost) == (100.0, 100.0 + 30.0)
+
+
 def test_the_more_time_is_worth_the_more_nodes_are_best() -> None:
     jobs = [job(f"t{i}", estimate_s=40.0) for i in range(64)]
     wanted = [trials_of(state_of(jobs, CPU), worth).best().wanted["cpu"] for worth in (0.2, 1.0, 3.0, 30.0)]

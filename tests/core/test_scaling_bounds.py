@@ -85,6 +85,14 @@ def test_requests_are_for_whole_blocks() -> None:
     assert [r.count for r in bench.proposes(*(RequestNodes(bench.now, "cpu", 1, "one") for _ in range(2)))] == [4]
 
 
+@pytest.mark.parametrize(("proposed", "withdrawn"), [(3, []), (6, [4]), (8, [8]), (100, [8])])
+def test_requests_are_withdrawn_in_whole_blocks(proposed: int, withdrawn: list[int]) -> None:
+    bench = Bench(kind=Kind("cpu", 1, block=4))
+    bench.proposes(RequestNodes(bench.now, "cpu", 8, "two jobs"))
+    bench.story.state.now += SETTINGS.cool_down_s
+    assert [each.count for each in bench.proposes(WithdrawRequest(bench.now, 0, proposed, "no"))] == withdrawn
+
+
 def test_a_kind_that_refused_is_asked_again_after_a_while_twice_as_long_each_time() -> None:
     bench = Bench(kind=Kind("cpu", 1))
     for number, wait_s in enumerate((10.0, 20.0)):

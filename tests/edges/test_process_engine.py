@@ -142,7 +142,9 @@ def test_a_task_is_bound_to_the_cores_it_was_given_and_the_runner_is_not(tmp_pat
         assert output(tmp_path, r.ended(99).output)[0].decode() == f"{cores}\n"
         # It was, for the moment in which it started this task.
         mask = f"{sum(1 << core for core in cores):x}"
-        until = f"for _ in {{1..500}}; do m=$(taskset -p $CANTLE_RUNNER); [ ${{m##* }} = {mask} ] && exit; sleep 0.02; done"
+        until = (
+            f"for _ in {{1..500}}; do m=$(taskset -p $CANTLE_RUNNER); [ ${{m##* }} = {mask} ] && exit; sleep 0.02; done"
+        )
         r.launch(100, packed("/bin/bash", "-c", f"{until}; echo $m >&2; exit 1"))
         assert r.ended(100).outcome == "done", r.ended(100).detail
 
