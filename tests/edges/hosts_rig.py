@@ -117,7 +117,7 @@ class Rig:
         return (self.folder / name).exists()
 
 
-def until(true: Callable[[], bool], seconds: float = 30.0) -> None:
+def until(true: Callable[[], bool], seconds: float = 60.0) -> None:
     stop = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < stop, "it did not come about"

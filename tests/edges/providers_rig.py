@@ -51,7 +51,7 @@ def asked(folder: Path, count: int, number: int = 0) -> Asked:
     return Asked(number, count, f"cantle-cpu-{number}-abcd", str(folder), str(folder / "elastic"), invitation)
 
 
-def tended(provider: Provider, true: Callable[[], bool], seconds: float = 20.0) -> None:
+def tended(provider: Provider, true: Callable[[], bool], seconds: float = 60.0) -> None:
     """Let the provider tend what it has until that is so."""
     stop = time.monotonic() + seconds
     while not true():

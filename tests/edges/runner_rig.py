@@ -42,7 +42,7 @@ def runner_at_a_socket() -> Iterator[socket.socket]:
     theirs.close()
     try:
         with ours:
-            ours.settimeout(20)
+            ours.settimeout(60)
             yield ours
     finally:
         os.waitpid(runner, 0)
@@ -81,7 +81,20 @@ def running_with(mark: str) -> list[int]:
     return found
 
 
-def eventually(happened: Callable[[], object], timeout_s: float = 10.0) -> bool:
+def sleeping(mark: str) -> list[int]:
+    """The processes that are this sleep, not those that shall start it, whose command lines have it as well."""
+    found = []
+    for pid in running_with(mark):
+        try:
+            if Path(f"/proc/{pid}/comm").read_text() == "sleep\n":
+                found.append(pid)
+        except OSError:  # it has gone
+            continue
+    return found
+
+
+def eventually(happened: Callable[[], object], timeout_s: float = 60.0) -> bool:
+    """Whether it happens. That much time is for machines that are slow and busy: what does not happen has failed."""
     stop = time.monotonic() + timeout_s
     while not happened():
         if time.monotonic() > stop:

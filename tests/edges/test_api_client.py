@@ -39,7 +39,7 @@ class Pilot:
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
-        connection.settimeout(20)
+        connection.settimeout(60)
 
     def hear(self) -> list[Up]:
         length = int.from_bytes(self._read(4), "big")

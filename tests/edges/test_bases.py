@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from runner_rig import a_long_sleep, eventually, output, packed, rig, running_with, shell
+from runner_rig import a_long_sleep, eventually, output, packed, rig, running_with, shell, sleeping
 
 from cantle.engines.process import ProcessEngine
 from cantle.runner.packed import Allowance, Writers
@@ -60,9 +60,11 @@ def test_what_a_task_of_a_base_leaves_detached_is_ended_with_it(tmp_path: Path) 
         open_base(r, 1, tmp_path / "a", first=7)
         r.launch(3, shell("sleep 3600", "beside"))
         r.started(3)
-        r.launch(7, packed("/bin/bash", "-c", f"setsid {mark} & sleep 0.2", base=1))
+        r.launch(7, packed("/bin/bash", "-c", f"setsid {mark} & until [ -e go ]; do sleep 0.02; done", base=1))
+        r.wait_for(lambda: bool(sleeping(mark)), "it did not begin")
+        (tmp_path / "a/go").touch()
         assert r.ended(7).outcome == "done"
-        assert eventually(lambda: not running_with(mark), 5)
+        assert eventually(lambda: not running_with(mark))
 
 
 def test_writers_of_all_bases_together_keep_no_more_files_open_than_one_may(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def short() -> Iterator[Path]:
 
 def connect(address: Address) -> socket.socket:
     found = socket.socket(socket.AF_UNIX if address.kind == "unix" else socket.AF_INET)
-    found.settimeout(5)
+    found.settimeout(60)
     found.connect(address.where if address.kind == "unix" else ("127.0.0.1", int(address.where)))
     return found
 
@@ -234,10 +234,11 @@ def test_the_answer_of_one_who_does_not_know_the_secret_is_not_believed(short: P
 
 
 def test_silent_visitors_are_sent_away_and_keep_nobody_waiting(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doors, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(doors, "PATIENCE_S", 600.0)
     with house(short) as h:
         silent = [connect(h.address) for _ in range(MOST_VISITORS - 1)]
         assert h.ask(Jobs()) == Told([])
+        monkeypatch.setattr(doors, "monotonic", lambda: time.monotonic() + 601.0)
         assert [all_of(visitor)[4:5] for visitor in silent] == [b"\x92"] * len(silent), "hello, and then the end"
         for visitor in silent:
             visitor.close()
@@ -246,7 +247,7 @@ def test_silent_visitors_are_sent_away_and_keep_nobody_waiting(short: Path, monk
 def test_more_visitors_than_there_is_room_for_are_turned_away_until_there_is(
     short: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doors, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(doors, "PATIENCE_S", 600.0)
     with house(short) as h:
         many = [connect(h.address) for _ in range(MOST_VISITORS)]
         for visitor in many:
@@ -255,7 +256,7 @@ def test_more_visitors_than_there_is_room_for_are_turned_away_until_there_is(
             assert all_of(late) == b""
         for visitor in many:
             visitor.close()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while True:
             try:
                 assert h.ask(Jobs()) == Told([])
@@ -297,7 +298,7 @@ for name in ("address", "socket"):
         print(name, type(error).__name__)
 try:
     found = socket.socket(socket.AF_UNIX)
-    found.settimeout(5)
+    found.settimeout(60)
     found.connect(str(folder / "socket"))
     print("heard", len(found.recv(1000)))
 except OSError as error:

@@ -110,10 +110,10 @@ def test_nothing_starts_before_the_head_serves_and_a_head_that_never_does_fails_
     housed: Any, sleep: str
 ) -> None:
     said = f"echo I wait for the licence >&2; exec {sleep}"
-    house = housed(head=SERVES + said, ready="listening", worker=SERVES + sleep, within_s=0.5)
+    house = housed(head=SERVES + said, ready="listening", worker=SERVES + sleep, within_s=3.0)
     failed = house.until(PartitionFailed)
     assert "its mydb head on n0 did not come up: " in failed.reason
-    assert "did not serve within 0.5 s" in failed.reason
+    assert "did not serve within 3 s" in failed.reason
     assert "I wait for the licence" in failed.reason
     assert len(house.pids()) == 1
     assert not house.events(PartitionStarted)
@@ -318,7 +318,7 @@ def test_what_meets_as_torchrun_does_meets(tmp_path: Path) -> None:
     house.until(PartitionStarted)
     launch = Launch(house.rig.inbox.now(), 0, 1, (Place(0, "0"), Place(1, "0")), partition=0)
     command = shell(f"exec {sys.executable} {tmp_path}/meets.py", "out/each")
-    house.engine.launch(launch, command, walltime_s=20.0, streams=Streams(2, 1, together=True))
+    house.engine.launch(launch, command, walltime_s=120.0, streams=Streams(2, 1, together=True))
     house.engine.flush()
     try:
         assert house.rig.ended(0).outcome == "done"

@@ -53,7 +53,7 @@ def test_a_failure_is_told_once_and_leaves_nothing_that_runs(
 
 def runs(file: Path) -> bool:
     """Whether the process whose number stands in the file is there, and no corpse."""
-    if not file.exists():
+    if not file.exists() or not file.read_text().strip():
         return False
     try:
         return Path(f"/proc/{file.read_text().strip()}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
@@ -66,7 +66,7 @@ def test_what_still_runs_when_the_run_is_over_may_end_and_is_killed_then(tmp_pat
     file, out = tmp_path / "pid", tmp_path / "out"
     brief = IdleHook(f"sleep 0.3; echo told > {out}", notes.append)
     brief.tell("cpu-1", "cpu", "")
-    brief.close()
+    brief.close(60.0)
     assert out.read_text() == "told\n"
     long = IdleHook(f"sleep 60 & echo $! > {file}; wait", notes.append)
     long.tell("cpu-1", "cpu", "")

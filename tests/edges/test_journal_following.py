@@ -102,7 +102,7 @@ def test_following_goes_on_where_a_reading_ended(tmp_path: Path) -> None:
 def test_a_line_whose_blocks_have_not_all_arrived_is_given_time(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     data = with_a_gap_in_the_third(path)
-    follower = follow(path, patience_s=5.0)
+    follower = follow(path, patience_s=600.0)
     assert follower.poll() == some_ends(2)
     assert follower.poll() == []
     with open(path, "r+b") as file:
@@ -163,10 +163,10 @@ def test_another_process_is_followed_while_it_writes(tmp_path: Path) -> None:
     follower = follow(path)
     with subprocess.Popen([sys.executable, "-c", WRITER, str(path)]) as writer:
         seen: list[AnyRecord] = []
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while len(seen) < 2000 and time.monotonic() < deadline:
             seen += follower.poll()
-        assert writer.wait(10) == 0
+        assert writer.wait(60) == 0
     assert seen == [TimePassed(float(i)) for i in range(2000)]
 
 

@@ -123,8 +123,9 @@ def test_synced_never_runs_ahead_of_what_was_written_before_the_sync_began(
     monkeypatch.setattr("cantle.store.syncing.os.fdatasync", slow)
     with Journal.open_new(path, sync_interval_s=0.0) as journal:
         seen = set()
-        deadline = time.monotonic() + 0.5
-        while time.monotonic() < deadline:
+        deadline = time.monotonic() + 60.0
+        while len(seen) <= 5 or len(durable) > journal.written / 20:
+            assert time.monotonic() < deadline, "one sync covers many records"
             journal.write(TimePassed(1.0))
             journal.flush()
             journal.sync()
@@ -132,35 +133,32 @@ def test_synced_never_runs_ahead_of_what_was_written_before_the_sync_began(
             seen.add(synced)
             assert synced <= durable[-1]
         written = journal.written
-        assert len(seen) > 5
-        assert len(durable) < written / 10, "one sync covers many records"
     assert durable[-1] == written
 
 
 def test_waiting_for_the_disk_covers_all_that_was_flushed_and_does_not_wait_for_the_interval(tmp_path: Path) -> None:
-    with Journal.open_new(tmp_path / "journal.jsonl", sync_interval_s=60.0) as journal:
-        start = time.monotonic()
+    with Journal.open_new(tmp_path / "journal.jsonl", sync_interval_s=100_000.0) as journal:
         for _ in range(5):
             journal.write(TimePassed(1.0))
             journal.flush()
             journal.sync()
             journal.wait_synced()
             assert journal.synced == journal.written
-        assert time.monotonic() - start < 10
 
 
 def test_background_syncs_keep_their_distance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun = []
+    begun: list[float] = []
     monkeypatch.setattr("cantle.store.syncing.os.fdatasync", lambda fd: begun.append(time.monotonic()))
     with Journal.open_new(tmp_path / "journal.jsonl", sync_interval_s=0.1) as journal:
-        deadline = time.monotonic() + 0.45
-        while time.monotonic() < deadline:
+        opened = time.monotonic()
+        while len(begun) < 5:
+            assert time.monotonic() < opened + 60.0
             journal.write(TimePassed(1.0))
             journal.flush()
             journal.sync()
             time.sleep(0.001)
-        during = len(begun)
-    assert 2 <= during <= 6
+        during, took_s = len(begun), time.monotonic() - opened
+    assert during <= took_s / 0.1 + 2
 
 
 @pytest.mark.parametrize("in_background", [True, False])

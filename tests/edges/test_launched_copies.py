@@ -122,7 +122,7 @@ def test_copies_meet_in_whichever_directory_both_see(tmp_path: Path) -> None:
     second.mkdir()
     told = FileMeeting(COPY, WORDS, [first, second])
     heard: list[Word | None] = []
-    other = threading.Thread(target=lambda: heard.append(FileMeeting(COPY, WORDS, [tmp_path, second]).hear(20.0)))
+    other = threading.Thread(target=lambda: heard.append(FileMeeting(COPY, WORDS, [tmp_path, second]).hear(60.0)))
     other.start()
     told.tell(Word(WORDS, "/runs/out/invitation", 2))
     other.join()
@@ -206,7 +206,7 @@ class Launcher:
         if said["cmd"] == "get":
             return f"cmd=get_result rc=0 msg=success value={self.table[said['key']]}"
         if said["cmd"] == "barrier_in":
-            self.barrier.wait(20)
+            self.barrier.wait(60)
             return "cmd=barrier_out"
         return {
             "init": "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0",
@@ -218,7 +218,7 @@ class Launcher:
 def hearing(launcher: Launcher) -> tuple[list[Word | None], list[threading.Thread]]:
     heard: list[Word | None] = []
     threads = [
-        threading.Thread(target=lambda end=end: heard.append(PmiMeeting(end.fileno(), WORDS).hear(20.0)))
+        threading.Thread(target=lambda end=end: heard.append(PmiMeeting(end.fileno(), WORDS).hear(60.0)))
         for end in launcher.ends[1:]
     ]
     for thread in threads:
@@ -338,7 +338,7 @@ def test_whatever_keeps_the_first_copy_from_telling_the_others_nobody_waits_for_
     meeting: Any = Broken()
     source = LaunchedSource(Copy("mpiexec", 0, 4, 0, 1, 4, "key"), meeting, ["run"])
     source.start(Invitation("/run/letter", b"", "python3"), told)
-    assert told.failures.get(timeout=30) == (
+    assert told.failures.get(timeout=60) == (
         3,
         "no other copy of this command can be told where to go: KeyError: 'kvsname'",
     )

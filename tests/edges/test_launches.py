@@ -167,9 +167,13 @@ def test_a_failing_node_is_not_the_tasks_fault(tmp_path):
 def test_a_launch_that_does_not_begin_is_told_and_that_it_begins_after_all(tmp_path, monkeypatch):
     monkeypatch.setattr(heeding, "_FIRST_S", 0.1)
     waits = "srun: Job 7 step creation temporarily disabled, retrying (Requested nodes are busy)"
-    script = f"echo '{waits}' >&2; sleep 1; echo 'srun: Step created for job 7' >&2; sleep 1"
+    until = "until [ -e {} ]; do sleep 0.05; done"
+    created = "echo 'srun: Step created for job 7' >&2"
     with rig(tmp_path) as it:
-        it.launch(1, launching(script))
+        it.launch(1, launching(f"echo '{waits}' >&2; {until.format('granted')}; {created}; {until.format('heard')}"))
+        for n, file in enumerate(("granted", "heard"), 1):
+            it.wait_for(lambda n=n: len(hindrances(it)) == n, "it was not told")
+            (tmp_path / file).touch()
         assert it.ended(1).outcome == "done"
     begin, end = hindrances(it)
     assert begin.startswith("Slurm does not start the step yet (Requested nodes are busy)")
@@ -180,10 +184,15 @@ def test_a_launcher_that_waits_in_silence_is_told_and_that_it_has_begun(tmp_path
     """srun says nothing until Slurm has answered."""
     monkeypatch.setattr(heeding, "_FIRST_S", 0.1)
     srun = tmp_path / "srun"
-    srun.write_text("#!/bin/bash\nread -t 1.5 <> <(:)\nsleep 1.5\n")
+    for name in ("granted", "heard"):  # to wait for who writes there takes no process of its own
+        os.mkfifo(tmp_path / name)
+    srun.write_text(f"#!/bin/bash\nread < {tmp_path}/granted\nsleep 300 &\nread < {tmp_path}/heard\nkill $!\n")
     srun.chmod(0o755)
     with rig(tmp_path) as it:
         it.launch(1, launching(f"{srun}; exit 0", launches_here=True))
+        for n, file in enumerate(("granted", "heard"), 1):
+            it.wait_for(lambda n=n: len(hindrances(it)) == n, "it was not told")
+            (tmp_path / file).write_text("\n")
         assert it.ended(1).outcome == "done"
     begin, end = hindrances(it)
     assert begin.startswith("srun waits for Slurm to start the step")

@@ -22,7 +22,7 @@ from cantle.runner.messages import Define
 from cantle.runtime.inbox import SelectInbox
 
 LARGE = 4 << 20
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class CountingChannel(DescriptorChannel):

@@ -10,13 +10,14 @@ import time
 from pathlib import Path
 
 import pytest
-from runner_rig import a_long_sleep, eventually, is_alive, output, packed, rig, running_with, shell
+from runner_rig import a_long_sleep, eventually, is_alive, output, packed, rig, running_with, shell, sleeping
 
 from cantle.allocations.local import LocalAllocation
 from cantle.engines.process import ProcessEngine
 from cantle.model.records import Launch, NodeLost, TaskEnded
 from cantle.model.resources import Node, Place
 from cantle.model.study import Command
+from cantle.runner import reaping
 from cantle.runner.channel import DescriptorChannel
 from cantle.testing import check_engine
 
@@ -57,14 +58,16 @@ def test_what_a_runner_with_another_clock_tells_is_told_in_ours(
     with rig(tmp_path) as r:
         r.launch(0, packed("/bin/true"))
         quick = r.ended(0)
-        r.launch(1, packed("/bin/sleep", "0.2"))
-        started, slow = r.started(1), r.ended(1)
+        r.launch(1, packed("/bin/sh", "-c", "until [ -e go ]; do sleep 0.02; done"))
+        started = r.started(1)
+        (tmp_path / "go").touch()
+        slow = r.ended(1)
     after = time.time()
     for told in (quick.started, quick.time, started.time, slow.time):
         assert before - 1 <= told + ahead_s <= after + 1, (
             "the runner's clock is this machine's, and was said to be ahead"
         )
-    assert slow.time - started.time > 0.1 and slow.started == 0.0
+    assert slow.time >= started.time and slow.started == 0.0
 
 
 def test_o27_arguments_arrive_as_they_are(tmp_path: Path) -> None:
@@ -168,7 +171,7 @@ def test_o19_tasks_see_their_own_gpus_only_and_of_the_inherited_ones(tmp_path: P
 def test_a_task_reads_nothing_from_the_terminal_and_holds_no_descriptor_of_ours(tmp_path: Path) -> None:
     with rig(tmp_path) as r:
         for task in range(3):
-            r.launch(task, packed("/bin/sleep", "0.3"))
+            r.launch(task, packed("/bin/sleep", "300"))
         r.launch(3, packed("/bin/bash", "-c", "ls -l /proc/$$/fd; cat; ps -o sid= -p $$; echo $$"))
         out = output(tmp_path, r.ended(3).output)[0].decode()
     numbers = {line.split()[8] for line in out.split("\n") if "->" in line}
@@ -265,11 +268,14 @@ def test_what_cannot_be_started_says_what_and_why(tmp_path: Path, command: Comma
         assert phrase in end.detail
 
 
-def test_o26_a_task_that_kills_itself_is_told_within_a_second(tmp_path: Path) -> None:
+def test_o26_a_task_that_kills_itself_is_told_without_anybody_looking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel says so at once. The looks by the clock, which would find it as well, do not come in this test."""
+    monkeypatch.setattr(reaping, "_SWEEP_S", 10_000.0)
     with rig(tmp_path) as r:
         r.launch(0, packed(sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"))
-        r.started(0)
-        end = r.ended(0, timeout_s=1.0)
+        end = r.ended(0)
     assert (end.outcome, end.signal) == ("failed", 9)
     assert "SIGKILL" in end.detail
 
@@ -285,31 +291,34 @@ def test_time_and_memory_of_an_attempt_are_recorded_its_children_included(tmp_pa
     assert mib < end.peak_mib < mib + 50
 
 
-def test_walltime_ends_a_task_with_term_and_then_kill(tmp_path: Path) -> None:
-    with rig(tmp_path, grace_s=0.5) as r:
-        r.launch(10, shell("trap 'echo bye > bye; exit 0' TERM; sleep 300 & wait", "polite"), walltime_s=0.3)
-        r.launch(11, shell("trap '' TERM; while :; do sleep 0.05; done", "stubborn"), walltime_s=0.3)
-        began = time.monotonic()
-        polite, stubborn = r.ended(10), r.ended(11)
-        assert time.monotonic() - began < 4
-        assert polite.outcome == stubborn.outcome == "timeout"
-        assert "walltime of 0.3 s" in polite.detail
-        assert stubborn.signal == 9
-        assert (tmp_path / "bye").read_text() == "bye\n"
-        assert stubborn.time - polite.time > 0.3
+@pytest.mark.parametrize("ends", ["by itself, when it hears TERM", "by KILL, when it does not"])
+def test_walltime_ends_a_task_with_term_and_then_kill(tmp_path: Path, ends: str) -> None:
+    hears = ends.startswith("by itself")
+    script = f"trap '{'echo bye > bye; exit 0' if hears else ''}' TERM; touch ready; while :; do sleep 0.05; done"
+    with rig(tmp_path, grace_s=300.0 if hears else 0.5) as r:
+        for task, walltime_s in enumerate(
+            (0.3, 1.0, 3.0, 10.0, 30.0)
+        ):  # long enough for a slow machine to set the trap
+            r.launch(task, shell(script), walltime_s=walltime_s)
+            end = r.ended(task)
+            assert end.outcome == "timeout"
+            assert f"walltime of {walltime_s:g} s" in end.detail
+            if (tmp_path / "ready").exists():
+                break
+        assert end.signal == (0 if hears else 9)
+        assert (tmp_path / "bye").exists() == hears
 
 
 def test_o39_memory_of_a_grandchild_counts_and_neighbours_live(tmp_path: Path) -> None:
-    hungry = shell(f"{sys.executable} -c 'x = bytearray(400 * 2**20); import time; time.sleep(5)'; true", "hungry")
-    with rig(tmp_path, grace_s=5) as r:
-        r.launch(1, shell("sleep 2.5", "neighbour"))
+    hungry = shell(f"{sys.executable} -c 'x = bytearray(400 * 2**20); import time; time.sleep(300)'; true", "hungry")
+    with rig(tmp_path, grace_s=300) as r:
+        r.launch(1, shell("until [ -e go ]; do sleep 0.02; done", "neighbour"))
         r.launch(0, hungry, memory_mib=100)
-        began = time.monotonic()
         end = r.ended(0)
-        assert time.monotonic() - began < 2
         assert end.outcome == "memory"
         assert "MiB of memory, asked for 100 MiB" in end.detail
         assert end.peak_mib > 100
+        (tmp_path / "go").touch()
         assert r.ended(1).outcome == "done"
 
 
@@ -321,7 +330,7 @@ def test_o37_cancel_gives_a_grace_and_leaves_nothing_behind(tmp_path: Path) -> N
     with rig(tmp_path, grace_s=1.0) as r:
         r.launch(0, shell(TRAP.format(mark)))
         r.started(0)
-        assert eventually(lambda: len(running_with(mark)) >= 3)
+        assert eventually(lambda: len(sleeping(mark)) >= 2)
         r.stop(0)
         end = r.ended(0)
         assert end.outcome == "canceled"
@@ -335,32 +344,35 @@ def test_o37_even_what_ignores_term_cleared_its_environment_and_forked_twice_is_
     with rig(tmp_path, grace_s=0.3) as r:
         r.launch(0, shell(script))
         r.started(0)
-        assert eventually(lambda: running_with(mark))
+        assert eventually(lambda: sleeping(mark))
         r.stop(0)
         assert r.ended(0).outcome == "canceled"
-        assert eventually(lambda: not running_with(mark), 3)
+        assert eventually(lambda: not running_with(mark))
 
 
 def test_what_a_task_leaves_behind_ends_with_it_and_others_go_on(tmp_path: Path) -> None:
     left, kept = a_long_sleep(301), a_long_sleep(302)
     with rig(tmp_path) as r:
-        r.launch(1, shell(f"(setsid {kept} &); sleep 1.2", "kept"))
-        r.started(1)
-        r.launch(0, shell(f"(setsid {left} &); {left} & sleep 0.1; exit 0", "left"))
+        until = "until [ -e {0} ]; do sleep 0.02; done"
+        r.launch(1, shell(f"(setsid {kept} &); {until.format('go')}", "kept"))
+        r.launch(0, shell(f"(setsid {left} &); {left} & {until.format('left-them')}; exit 0", "left"))
+        r.wait_for(lambda: len(sleeping(left)) == 2 and len(sleeping(kept)) == 1, "not all began")
+        (tmp_path / "left-them").touch()
         assert r.ended(0).outcome == "done"
-        assert eventually(lambda: not running_with(left), 2)
-        assert running_with(kept)
+        assert not running_with(left)
+        assert sleeping(kept)
+        (tmp_path / "go").touch()
         assert r.ended(1).outcome == "done"
-        assert eventually(lambda: not running_with(kept), 2)
+        assert not running_with(kept)
 
 
 def test_stopped_processes_hear_term_too(tmp_path: Path) -> None:
-    with rig(tmp_path, grace_s=5) as r:
+    with rig(tmp_path, grace_s=60) as r:
         r.launch(0, shell("kill -STOP $$"))
-        r.started(0)
-        time.sleep(0.2)
+        pid = r.started(0).pid
+        assert eventually(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
         r.stop(0)
-        assert r.ended(0, timeout_s=2).signal == signal.SIGTERM
+        assert r.ended(0).signal == signal.SIGTERM
 
 
 def test_o25_a_task_that_kills_its_runner_loses_its_node_and_nothing_stays(tmp_path: Path) -> None:
@@ -368,15 +380,16 @@ def test_o25_a_task_that_kills_its_runner_loses_its_node_and_nothing_stays(tmp_p
     two = (Node("one", 2), Node("two", 2))
     with rig(tmp_path, *two) as r:
         r.launch(0, shell(f"(setsid {mark} &); {mark}", "victim"))
-        r.launch(1, shell("sleep 1; echo ok", "safe"), node=1)
+        r.launch(1, shell("until [ -e go ]; do sleep 0.02; done", "safe"), node=1)
         r.started(0)
-        assert eventually(lambda: len(running_with(mark)) >= 2)
+        assert eventually(lambda: len(sleeping(mark)) >= 2)
         r.launch(2, shell(f"{mark} & kill -9 $CANTLE_RUNNER; wait", "killer"))
-        r.wait_for(lambda: any(isinstance(e, NodeLost) for e in r.events), "the node was not lost", 5)
+        r.wait_for(lambda: any(isinstance(e, NodeLost) for e in r.events), "the node was not lost")
         lost = [e for e in r.events if isinstance(e, NodeLost)]
         assert [e.node for e in lost] == [0]
         assert "one" in lost[0].reason
         assert not running_with(mark)
+        (tmp_path / "go").touch()
         assert r.ended(1).outcome == "done"
         r.launch(3, shell("true"))
         assert r.ended(3).outcome == "unstartable"
@@ -439,7 +452,10 @@ def test_o29_five_thousand_small_tasks_share_few_files_and_each_finds_its_bytes(
 
 def test_a_background_process_that_still_writes_spoils_no_later_task(tmp_path: Path) -> None:
     with rig(tmp_path) as r:
-        r.launch(0, packed("/bin/bash", "-c", "(setsid bash -c 'while :; do echo noise; done' &); sleep 0.2"))
+        noise = (
+            "(setsid bash -c 'while :; do echo noise; touch begun; done' &); until [ -e begun ]; do sleep 0.02; done"
+        )
+        r.launch(0, packed("/bin/bash", "-c", noise))
         r.ended(0)
         for task in range(1, 20):
             r.launch(task, packed("/bin/echo", str(task)))

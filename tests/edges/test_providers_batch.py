@@ -186,7 +186,7 @@ def test_a_job_whose_node_does_not_see_the_directory_is_told_with_that_guess(tmp
     provider, heard = BatchProvider(CPU, Slurm()), Heard()
     provider.add(asked(tmp_path, 1), heard)
     [job] = heard.instances
-    stop = time.monotonic() + 20
+    stop = time.monotonic() + 60
     while Slurm().look(job).stage is not Stage.OVER:
         assert time.monotonic() < stop
         time.sleep(0.05)

@@ -109,7 +109,7 @@ class Rig:
         if gate is not None:
             gate.start(Invitation(str(folder / "letter"), b"", "python3"), None)  # type: ignore[arg-type]
 
-    def until(self, true: Callable[[], bool], seconds: float = 20.0) -> None:
+    def until(self, true: Callable[[], bool], seconds: float = 60.0) -> None:
         stop = time.monotonic() + seconds
         while not true():
             assert time.monotonic() < stop, f"it did not come about: {self.events}"

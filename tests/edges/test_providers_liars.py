@@ -21,7 +21,7 @@ from cantle.model.resources import Node
 from cantle.runtime.inbox import SelectInbox
 
 CPU = Kind("cpu", 1)
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class Speechless(Exception):

@@ -16,7 +16,7 @@ from cantle.model.records import TaskHindered
 from cantle.runner.messages import Staged
 from cantle.runtime.inbox import SelectInbox
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 
 class Files:

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from runner_rig import a_long_sleep, eventually, output, rig, runner_at_a_socket, running_with, shell
+from runner_rig import a_long_sleep, eventually, output, rig, runner_at_a_socket, running_with, shell, sleeping
 
 from cantle.model.records import TaskEnded
 from cantle.model.study import Command
@@ -18,6 +18,9 @@ from cantle.runner.messages import Ended, Setup, Start, Up
 from cantle.testing import Rig
 
 pytestmark = pytest.mark.real
+
+
+UNTIL_GO = "until [ -e go ]; do sleep 0.02; done"
 
 
 def chain(r: Rig, *scripts: str, first: int = 0) -> None:
@@ -43,7 +46,8 @@ def order(r: Rig) -> list[int]:
 
 def test_a_chain_runs_one_after_another_and_each_end_is_told_before_the_next(tmp_path: Path) -> None:
     with rig(tmp_path) as r:
-        chain(r, "sleep 0.1; echo 0 > said", *(f"grep -q {i - 1} said && echo {i} > said" for i in range(1, 12)))
+        chain(r, f"{UNTIL_GO}; echo 0 > said", *(f"grep -q {i - 1} said && echo {i} > said" for i in range(1, 12)))
+        (tmp_path / "go").touch()
         assert outcomes(r, 12) == ["done"] * 12
         assert order(r) == list(range(12))
         begins = [r.started(task).time for task in range(12)]
@@ -108,7 +112,9 @@ def test_another_attempt_of_the_one_before_is_not_meant(tmp_path: Path) -> None:
 def test_a_follower_begins_only_when_nothing_of_the_one_before_is_left(tmp_path: Path) -> None:
     mark = a_long_sleep(311)
     with rig(tmp_path) as r:
-        chain(r, f"sleep 0.1; (setsid {mark} &); {mark} & exit 0", sees(mark))
+        chain(r, f"(setsid {mark} &); {mark} & {UNTIL_GO}; exit 0", sees(mark))
+        r.wait_for(lambda: len(sleeping(mark)) == 2, "not all began")
+        (tmp_path / "go").touch()
         assert outcomes(r, 2) == ["done", "done"]
     assert (tmp_path / "seen").read_text() == ""
     assert not running_with(mark)
@@ -116,7 +122,7 @@ def test_a_follower_begins_only_when_nothing_of_the_one_before_is_left(tmp_path:
 
 def test_stopping_one_in_line_ends_all_that_were_to_follow_it_and_nothing_before(tmp_path: Path) -> None:
     with rig(tmp_path) as r:
-        chain(r, "while [ ! -e go ]; do sleep 0.02; done", "touch second", "touch third")
+        chain(r, UNTIL_GO, "touch second", "touch third")
         r.stop(1)
         assert r.ended(1).outcome == "canceled"
         assert r.ended(2).outcome == "interrupted"
@@ -156,9 +162,11 @@ def test_a_follower_of_one_whose_place_has_been_passed_on_waits_until_that_one_i
     mark = a_long_sleep(312)
     with rig(tmp_path) as r:
         # What the first leaves behind takes a while to be found and ended, and the second has its place meanwhile.
-        r.launch(0, shell(f"sleep 0.1; for i in 1 2 3 4 5 6; do (setsid {mark} &); done; exit 0"), cores="0")
+        r.launch(0, shell(f"for i in 1 2 3 4 5 6; do (setsid {mark} &); done; {UNTIL_GO}; exit 0"), cores="0")
         r.launch(1, shell("true"), cores="0", behind=0)
         r.launch(2, shell(sees(mark)), cores="0", behind=0, if_done=1)
+        r.wait_for(lambda: len(sleeping(mark)) == 6, "not all began")
+        (tmp_path / "go").touch()
         assert outcomes(r, 3) == ["done"] * 3
     assert (tmp_path / "seen").read_text() == ""
 

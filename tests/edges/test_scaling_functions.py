@@ -24,7 +24,7 @@ from cantle.model.records import KindsDeclared, NodesWished
 from cantle.runtime.scaling_functions import ASKED_EVERY_S, ScalingFunction, functions_of
 from cantle.runtime.scaling_process import Died
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class Here:

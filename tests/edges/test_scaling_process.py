@@ -103,7 +103,7 @@ def once(run):
     open("died", "w").close()
     os.kill(os.getpid(), 9)
 """
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 @pytest.fixture

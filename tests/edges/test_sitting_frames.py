@@ -90,7 +90,7 @@ def test_who_is_sent_away_hears_all_that_was_said_and_nothing_that_it_says_count
     pair.line.dismiss("no such call")
     assert pair.line.over
     pair.program.sendall(framed(Leave()))
-    pair.program.settimeout(20)
+    pair.program.settimeout(60)
     heard = bytearray()
     while data := pair.program.recv(1 << 20):
         heard += data
@@ -127,7 +127,7 @@ def test_a_program_that_does_not_read_is_not_read_either_until_it_does(
     pair.program.sendall(framed(Leave()))
     pair.turn()
     assert not pair.line.heard
-    pair.program.settimeout(20)
+    pair.program.settimeout(60)
     read = 0
     while read < 5 + 3 * len(large):
         read += len(pair.program.recv(1 << 20))

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from runner_rig import a_long_sleep, eventually, is_alive, output, packed, running_with, shell
+from runner_rig import a_long_sleep, eventually, is_alive, output, packed, running_with, shell, sleeping
 
 from cantle.allocations.groups import parse_groups
 from cantle.allocations.local import LocalAllocation
@@ -288,18 +288,6 @@ def test_the_streams_of_a_node_share_its_bound_of_memory(tmp_path: Path) -> None
         assert "of memory, asked for 130 MiB" in end.detail
         r.launch(1, packed(sys.executable, "-c", hold.format(1)), on=on(0, 1), streams=Streams(2), memory_mib=130)
         assert r.ended(1).outcome == "done", "alone on its node each of them has room"
-
-
-def sleeping(mark: str) -> list[int]:
-    """The processes that are this sleep, not those that shall start it."""
-    found = []
-    for pid in running_with(mark):
-        try:
-            if Path(f"/proc/{pid}/comm").read_text() == "sleep\n":
-                found.append(pid)
-        except OSError:  # it has gone
-            continue
-    return found
 
 
 def runners_of(mark: str) -> list[int]:
