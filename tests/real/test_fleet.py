@@ -75,7 +75,7 @@ class Fleet:
     def records(self) -> list[AnyRecord]:
         return list(read(self.layout.journal))
 
-    def wait_for(self, happened: Callable[[], bool], timeout_s: float = 40.0) -> None:
+    def wait_for(self, happened: Callable[[], bool], timeout_s: float = 120.0) -> None:
         stop = time.monotonic() + timeout_s
         while not happened():
             assert time.monotonic() < stop, f"it has not happened: {self.told.read_text()} {self.records()[-8:]}"
@@ -127,7 +127,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def wait_gone(pids: list[int], timeout_s: float = 20.0) -> None:
+def wait_gone(pids: list[int], timeout_s: float = 60.0) -> None:
     stop = time.monotonic() + timeout_s
     while any(map(alive, pids)):
         assert time.monotonic() < stop, f"still there: {[pid for pid in pids if alive(pid)]}"
@@ -142,7 +142,7 @@ def test_runners_join_by_hand_at_any_time_serve_and_leave_with_the_run(begin: Ca
     fleet.wait_running(2)
     fleet.go()
     told = fleet.ends()
-    assert [runner.wait(20) for runner in (first, second)] == [0, 0]
+    assert [runner.wait(60) for runner in (first, second)] == [0, 0]
     state = load(fleet.directory).state
     assert [(n.name, n.cores, n.gpus, n.machine) for n in list(state.room.nodes.values())[1:]] == [
         ("first", 2, 0, os.uname().nodename),
@@ -171,9 +171,9 @@ def test_keys_are_never_where_others_could_read_them(begin: Callable[..., Fleet]
 
 def knock_without_tls(host: str, port: int) -> None:
     """Somebody who speaks no TLS gets no answer."""
-    with socket.create_connection((host, port), timeout=10) as plain:
+    with socket.create_connection((host, port), timeout=60) as plain:
         plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
-        plain.settimeout(30)
+        plain.settimeout(60)
         try:
             assert b"HTTP" not in plain.recv(4096)
         except OSError:
@@ -191,7 +191,7 @@ def test_a_stranger_is_refused_and_told_of(begin: Callable[..., Fleet]) -> None:
     context.verify_mode = ssl.CERT_NONE
     with (
         pytest.raises((ssl.SSLError, ConnectionError)),
-        socket.create_connection((host, int(port)), timeout=10) as raw,
+        socket.create_connection((host, int(port)), timeout=60) as raw,
         context.wrap_socket(raw) as wrapped,
     ):
         wrapped.sendall(b"hello")
@@ -230,7 +230,7 @@ def test_another_user_cannot_read_the_letter(begin: Callable[..., Fleet]) -> Non
     assert other.returncode != 0 and "Permission denied" in other.stderr
     letter.chmod(0o644)
     runner = fleet.runner()
-    assert "can be read by others" in runner.communicate(timeout=30)[0] and runner.returncode == 1
+    assert "can be read by others" in runner.communicate(timeout=120)[0] and runner.returncode == 1
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ def test_a_killed_runner_costs_its_attempts_and_nothing_else(begin: Callable[...
 def test_a_frozen_runner_is_lost_within_its_bound_and_ends_what_it_ran_when_it_thaws(
     begin: Callable[..., Fleet], whole: bool
 ) -> None:
-    fleet = begin("--silence", "2")
+    fleet = begin("--silence", "6")
     fleet.runner("--name", "first", "--cores", "2")
     fleet.wait_running(1)
     [victim] = fleet.pids()
@@ -292,7 +292,7 @@ def test_a_frozen_runner_is_lost_within_its_bound_and_ends_what_it_ran_when_it_t
     fleet.runner("--name", "second", "--cores", "4")
     fleet.wait_running(2)
     [lost] = [r for r in fleet.records() if isinstance(r, NodeLost)]
-    assert "no sign of life for 2 s" in lost.reason and lost.time - frozen < 10
+    assert "no sign of life for 6 s" in lost.reason and lost.time - frozen < 60
     if whole:
         assert alive(victim), "nobody could end it so far"
     else:
@@ -300,7 +300,7 @@ def test_a_frozen_runner_is_lost_within_its_bound_and_ends_what_it_ran_when_it_t
     for pid in pids:
         os.kill(pid, signal.SIGCONT)
     wait_gone([victim])
-    assert fleet.runners[0].wait(20) == 5
+    assert fleet.runners[0].wait(60) == 5
     fleet.go()
     fleet.ends()
     assert [r.outcome for r in fleet.records() if isinstance(r, TaskEnded)] == ["done", "done"]
@@ -309,14 +309,14 @@ def test_a_frozen_runner_is_lost_within_its_bound_and_ends_what_it_ran_when_it_t
 def test_when_the_conductor_is_killed_the_runners_end_their_tasks_and_the_run_can_be_resumed(
     begin: Callable[..., Fleet],
 ) -> None:
-    fleet = begin("--silence", "3")
+    fleet = begin("--silence", "6")
     fleet.runner("--cores", "4")
     fleet.wait_running(2)
     pids = fleet.pids()
     fleet.process.kill()
     fleet.process.wait()
     wait_gone(pids)
-    assert fleet.runners[0].wait(20) == 5
+    assert fleet.runners[0].wait(60) == 5
     for path in fleet.top.glob("pid-*"):
         path.unlink()
     (fleet.layout.fleet / letters.FILE).unlink()
@@ -330,12 +330,12 @@ def test_when_the_conductor_is_killed_the_runners_end_their_tasks_and_the_run_ca
 def test_a_frozen_conductor_loses_its_runners_and_goes_on_with_others_when_it_thaws(
     begin: Callable[..., Fleet],
 ) -> None:
-    fleet = begin("--silence", "2")
+    fleet = begin("--silence", "6")
     fleet.runner("--name", "first", "--cores", "4")
     fleet.wait_running(2)
     pids = fleet.pids()
     fleet.process.send_signal(signal.SIGSTOP)
-    assert fleet.runners[0].wait(30) == 5
+    assert fleet.runners[0].wait(60) == 5
     wait_gone(pids)
     for path in fleet.top.glob("pid-*"):
         path.unlink()
@@ -363,7 +363,7 @@ def test_a_runner_that_gets_its_letter_over_stdin_ends_with_it(begin: Callable[.
     pids = fleet.pids()
     runner.stdin.close()
     wait_gone(pids)
-    assert runner.wait(20) == 5
+    assert runner.wait(60) == 5
     assert runner.stdout is not None
     runner.stdout.close()
     fleet.wait_told("whoever started the runner has gone")
@@ -381,7 +381,7 @@ def test_the_interface_can_be_chosen(begin: Callable[..., Fleet]) -> None:
         cwd=fleet.top,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
     )
     assert wrong.returncode == 1 and "no interface of this name" in wrong.stderr and "lo" in wrong.stderr
     assert json.dumps(letter.addresses)

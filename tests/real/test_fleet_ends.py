@@ -21,7 +21,7 @@ def test_o22_what_a_runner_could_not_end_in_its_time_the_next_one_does_and_nothi
     begin: Callable[..., Fleet],
 ) -> None:
     fleet = begin()
-    first = fleet.runner("--name", "first", "--cores", "4", "--until", str(time.time() + 12))
+    first = fleet.runner("--name", "first", "--cores", "4", "--until", str(time.time() + 20))
     fleet.wait_running(2)
     fleet.wait_for(lambda: any(isinstance(record, DrainNode) for record in fleet.records()))
     fleet.wait_for(lambda: sum(isinstance(record, TaskEnded) for record in fleet.records()) == 2)

@@ -159,10 +159,10 @@ def test_nothing_of_it_is_left_when_the_conductor_is_killed_and_who_resumes_gets
     assert len(programs(run.directory)) == 3
     run.process.kill()
     run.process.wait()
-    until(lambda: programs(run.directory) == [], 20)
+    until(lambda: programs(run.directory) == [])
     (tmp_path / "go").touch()
     words = [sys.executable, "-m", "cantle", "resume", "out", "--nodes", "2x2"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [record.task for record in run.records() if isinstance(record, TaskEnded) and record.outcome == "done"] == [
         0

@@ -50,7 +50,7 @@ def folders() -> set[str]:
 
 def ended_well(run: GoingRun, before: set[str]) -> None:
     assert run.process.wait(60) == 0, run.told.read_text()
-    until(lambda: of_run(run.directory) == [], 10)
+    until(lambda: of_run(run.directory) == [])
     assert folders() <= before
 
 
@@ -119,4 +119,4 @@ def test_who_has_not_the_token_is_not_let_in_and_nothing_is_left_when_the_conduc
     assert "auth" in stranger.stderr.lower()
     run.process.kill()
     run.process.wait()
-    until(lambda: of_run(run.directory) == [], 20)
+    until(lambda: of_run(run.directory) == [])

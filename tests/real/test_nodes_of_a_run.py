@@ -49,7 +49,7 @@ global.parameters:
 
 def node(run: GoingRun, action: str, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*CANTLE, "node", action, str(run.directory), *words], capture_output=True, text=True, timeout=60
+        [*CANTLE, "node", action, str(run.directory), *words], capture_output=True, text=True, timeout=200
     )
 
 
@@ -78,7 +78,7 @@ def test_a_node_is_drained_and_used_again_from_another_shell(held: GoingRun) -> 
     assert again.stdout == f"{first} is used\n"
     held.until_running(2)
     held.go(3, 4)
-    assert held.process.wait(30) == 0
+    assert held.process.wait(120) == 0
     asked = [record for record in held.records() if isinstance(record, NodeDrainAsked)]
     assert [record.node for record in asked] == [first]
 
@@ -87,7 +87,7 @@ def test_of_a_run_that_is_over_those_nodes_are_told_that_it_had(held: GoingRun) 
     held.until_running(2)
     first, second = names(held)
     held.go(1, 2, 3, 4)
-    assert held.process.wait(30) == 0
+    assert held.process.wait(120) == 0
     told = node(held, "list").stdout.splitlines()
     assert told[0].startswith("held: done after")
     assert told[1] == "These are the nodes that it had:"
@@ -107,13 +107,13 @@ def test_a_node_that_there_is_not_cannot_be_drained(held: GoingRun) -> None:
     assert told.returncode == 1
     assert "no node of held is called 'elsewhere'" in told.stderr
     held.go(1, 2, 3, 4)
-    assert held.process.wait(30) == 0
+    assert held.process.wait(120) == 0
     assert "there is nothing to drain" in node(held, "drain", names(held)[0]).stderr
 
 
 def run_walls(top: Path, *words: str) -> subprocess.CompletedProcess[str]:
     (top / "study.yaml").write_text(LONG)
-    command = [*CANTLE, *words, "--cores", "2", "--ends-in", "6s", "--drain", "4s"]
+    command = [*CANTLE, *words, "--cores", "2", "--ends-in", "12s", "--drain", "4s"]
     return subprocess.run(command, cwd=top, capture_output=True, text=True, timeout=120, env=dict(os.environ))
 
 
@@ -130,7 +130,7 @@ def test_before_the_machines_time_is_up_it_is_emptied_and_the_run_ends_in_order_
     assert launched == {"short", "unknown"}, "what needs an hour is not begun"
     ends = {state.tasks[record.task].name: record.outcome for record in records if isinstance(record, TaskEnded)}
     assert ends == {"short": "done", "unknown": "interrupted"}
-    wait = subprocess.run([*CANTLE, "wait", "out"], cwd=tmp_path, capture_output=True, timeout=60)
+    wait = subprocess.run([*CANTLE, "wait", "out"], cwd=tmp_path, capture_output=True, timeout=200)
     assert wait.returncode == 4
 
     again = run_walls(tmp_path, "resume", "out")
@@ -140,7 +140,7 @@ def test_before_the_machines_time_is_up_it_is_emptied_and_the_run_ends_in_order_
 
 def test_a_pilot_ends_in_order_before_its_time_is_up_and_the_next_one_goes_on_with_its_studies(tmp_path: Path) -> None:
     here = Here(tmp_path)
-    here.does("up", "--cores", "2", "--ends-in", "12s", "--drain", "6s")
+    here.does("up", "--cores", "2", "--ends-in", "24s", "--drain", "6s")
     try:
         here.does(
             "submit",
@@ -171,10 +171,10 @@ def test_a_node_that_came_is_given_back_from_another_shell_and_one_that_was_here
         state = load(out).state
         [came] = [node.name for node in state.room.nodes.values() if node.kind == "cpu"]
         [here] = [node.name for node in state.room.nodes.values() if node.kind != "cpu"]
-        refused = subprocess.run([*CANTLE, "node", "remove", out, here], capture_output=True, text=True, timeout=60)
+        refused = subprocess.run([*CANTLE, "node", "remove", out, here], capture_output=True, text=True, timeout=200)
         assert refused.returncode != 0
         assert f"{here} cannot be given back: it is not of a kind that was declared" in refused.stderr
-        told = subprocess.run([*CANTLE, "node", "remove", out, came], capture_output=True, text=True, timeout=60)
+        told = subprocess.run([*CANTLE, "node", "remove", out, came], capture_output=True, text=True, timeout=200)
         assert told.returncode == 0, told.stderr
         assert told.stdout.startswith(f"{came} is drained: taken away by ")
         for n in (1, 2, 3):

@@ -56,7 +56,7 @@ class Here:
             stderr=subprocess.STDOUT,
         )
 
-    def does(self, *words: str, code: int = 0, timeout: float = 60, **env: str) -> str:
+    def does(self, *words: str, code: int = 0, timeout: float = 200, **env: str) -> str:
         begun = self.start(*words, **env)
         try:
             told = begun.communicate(timeout=timeout)[0].decode(errors="replace")
@@ -103,7 +103,7 @@ class Here:
                 until(lambda lock=lock: holder(lock) is None)  # type: ignore[misc]
 
 
-def until(true: Callable[[], object], seconds: float = 30) -> None:
+def until(true: Callable[[], object], seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline, "it did not come true in time"
@@ -124,8 +124,8 @@ def test_two_studies_run_side_by_side_each_in_its_own_directory_and_environment(
     here.does("up", "--cores", "2")
     here.does("submit", here.write("a.yaml", text), "-o", "a", WHO="anna", OTHER="bert")
     here.does("submit", here.write("b.yaml", text), "-o", "b", WHO="bert", OTHER="anna")
-    here.does("wait", "a", timeout=30)
-    here.does("wait", "b", timeout=30)
+    here.does("wait", "a")
+    here.does("wait", "b")
     for name, who in (("a", "anna"), ("b", "bert")):
         directory = here.place / name
         assert here.does("logs", name, "work_N.1") == f"{who}\n{directory / 'work' / 'N.1'}\n"
@@ -157,7 +157,7 @@ def test_run_in_a_pilot_tells_and_ends_as_a_run_here_does(here: Here) -> None:
     running = here.start("run", "--pilot", "default", slow, "-o", "slow")
     until(lambda: (here.place / "slow/.cantle/journal.jsonl").exists() and load(here.place / "slow").state.running)
     here.does("cancel", "-y", "slow")
-    assert b"2 canceled" in running.communicate(timeout=30)[0]
+    assert b"2 canceled" in running.communicate(timeout=120)[0]
     assert running.returncode == 3
     for option, value in (
         ("--cores", "2"),
@@ -324,7 +324,7 @@ def test_down_waits_for_the_studies_and_takes_in_no_more(here: Here) -> None:
     assert not (here.place / "late").exists()
     assert down.poll() is None
     (here.place / "go").touch()
-    told = down.communicate(timeout=30)[0].decode()
+    told = down.communicate(timeout=120)[0].decode()
     assert down.returncode == 0 and "one study is not over" in told and "is down" in told
     assert here.condition("s") == Condition.DONE
 
@@ -347,7 +347,7 @@ def test_a_pilot_in_the_foreground_ends_with_ctrl_c(here: Here) -> None:
     pilot = here.start("up", "--foreground", "--cores", "1")
     until((here.pilot() / ".cantle/door/address").exists)
     pilot.send_signal(signal.SIGINT)
-    told = pilot.communicate(timeout=20)[0].decode()
+    told = pilot.communicate(timeout=120)[0].decode()
     assert pilot.returncode == 0 and "the pilot default has ended" in told
 
 
@@ -435,7 +435,7 @@ def test_ctrl_c_asks_at_a_terminal_what_shall_become_of_the_study(
     until(lambda: hears(b"[c]ancel it, [d]etach"))
     os.write(ours, answer.encode() + b"\n")
     until(lambda: hears(b"there is no such text"))
-    assert running.wait(20) == code, said
+    assert running.wait(120) == code, said
     assert told.encode() in said
     os.close(ours)
     (here.place / "go").touch()

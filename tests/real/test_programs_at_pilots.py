@@ -61,7 +61,7 @@ class Stage:
 
     def cantle(self, *words: str) -> str:
         command = [sys.executable, "-m", "cantle", *words]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=self.folder, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=self.folder, check=False)
         assert done.returncode in (0, 2), done.stderr
         return done.stdout
 
@@ -75,7 +75,7 @@ class Stage:
         self.until(lambda: all((self.folder / f"{name}.waits").exists() for name in names))
 
     def until(self, happened: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 40
+        deadline = time.monotonic() + 120
         while not happened():
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -97,7 +97,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     yield made
     for program in made.programs.values():
         program.kill()
-        program.communicate(timeout=20)
+        program.communicate(timeout=60)
 
 
 def test_each_program_at_a_named_pilot_sees_its_own_calls_and_goes_on_when_another_is_killed(stage: Stage) -> None:
@@ -177,7 +177,7 @@ def test_what_a_pilot_has_left_that_was_killed_too_goes_when_another_is_opened_l
         os.utime(path, (0, 0), follow_symlinks=False)
     with cantle.open(cores=1, directory=stage.folder / "three") as pilot:
         stage.until(lambda: not own.exists())
-        assert pilot.submit(abs, -1).result(30) == 1
+        assert pilot.submit(abs, -1).result(60) == 1
     assert stage.privates() == []
     assert (stage.folder / "one").exists()
 
@@ -253,6 +253,6 @@ def test_a_pilot_that_the_user_has_named_is_not_removed_with_its_program(stage: 
     words = [sys.executable, "-m", "cantle", "up", str(named), "--for-one-program", "--cores", "1", "-q"]
     subprocess.run(words, check=True, timeout=60)
     with cantle.open(pilot=str(named), directory=stage.folder / "run") as pilot:
-        assert pilot.submit(abs, -2).result(30) == 2
+        assert pilot.submit(abs, -2).result(60) == 2
     stage.until(lambda: holder(Layout(named).lock) is None)
     assert (named / "pilot.log").exists()

@@ -51,8 +51,8 @@ def digest(data: bytes, *_: Any) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def slowly(data: bytes) -> str:
-    time.sleep(1.5)
+def slowly(data: bytes, go: str) -> str:
+    until(go)
     return digest(data)
 
 
@@ -88,7 +88,7 @@ class Fleet(Program):
 
     def conduct(self, script: Callable[[State], None], decider: Decider | None = None) -> State:
         layout = Layout(self.directory / "run")
-        allocation = FleetAllocation([], open_ended=True, silence_s=5.0)
+        allocation = FleetAllocation([], open_ended=True, silence_s=20.0)
         allocation.house(layout.directory, layout.fleet)
 
         def engine(inbox: Any, layout: Layout, hide_gpus: bool) -> ProcessEngine:
@@ -138,7 +138,8 @@ def name_of_holder(state: State, task: int) -> str:
 
 def test_a_result_is_fetched_by_the_machine_that_takes_it_and_by_who_asks_for_it(fleet: Fleet) -> None:
     source = fleet.add(large, 7)
-    first, second = fleet.add(slowly, source), fleet.add(slowly, source)
+    go = fleet.top / "go"
+    first, second = (fleet.add(slowly, source, str(go)) for _ in range(2))
     asked: list[int] = []
 
     def script(state: State) -> None:
@@ -147,6 +148,8 @@ def test_a_result_is_fetched_by_the_machine_that_takes_it_and_by_who_asks_for_it
             asked.append(source.task)
             assert fleet.engine is not None
             fleet.engine.calls.fetch(source.task, lambda data, problem: fleet.fetched.update({0: (data, problem)}))
+        if first.task in state.running and second.task in state.running:  # each on a machine: they have one core each
+            go.touch()
 
     state = fleet.conduct(script)
     assert (fleet.value(first), fleet.value(second)) == (RIGHT, RIGHT)

@@ -53,7 +53,7 @@ def take(value: object) -> object:
 def test_options_that_cannot_be_are_told_and_the_pilot_goes_on(options: Any, said: str, pilot: cantle.Pilot) -> None:
     with pytest.raises(cantle.RequestError, match=said):
         take.with_options(**options)
-    assert pilot.submit(abs, -1).result(30) == 1
+    assert pilot.submit(abs, -1).result(60) == 1
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_partitions_that_cannot_be_are_told_and_the_pilot_goes_on(words: Any, sa
         pilot.partition(**words)
     with pytest.raises(cantle.RequestError, match="scale: kind="):
         pilot.scale(HALF, 1)
-    assert pilot.submit(abs, -1).result(30) == 1
+    assert pilot.submit(abs, -1).result(60) == 1
 
 
 def test_an_error_whose_text_no_file_takes_fails_its_call_and_no_node(pilot: cantle.Pilot) -> None:
@@ -82,14 +82,14 @@ def test_an_error_whose_text_no_file_takes_fails_its_call_and_no_node(pilot: can
         raise ValueError(HALF)
 
     with pytest.raises(ValueError) as told:
-        pilot.submit(fail).result(30)
+        pilot.submit(fail).result(60)
     assert str(told.value) == HALF
     assert len(pilot.nodes()) == 2
     done = subprocess.run(
         [sys.executable, "-m", "cantle", "explain", str(pilot.directory), "fail-1"],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
     )
     assert r"ValueError: a\udc80" in done.stdout
 
@@ -103,7 +103,7 @@ def test_an_error_that_cannot_say_what_it_is_fails_its_call_and_no_node(pilot: c
         raise Speechless
 
     with pytest.raises((Speechless, cantle.RemoteError)):
-        pilot.submit(fail).result(30)
+        pilot.submit(fail).result(60)
     assert len(pilot.nodes()) == 2
 
 
@@ -120,16 +120,17 @@ def test_what_cannot_be_pickled_is_told_with_where_it_stands(pilot: cantle.Pilot
 
 
 def test_who_gathers_waits_no_longer_than_he_says(pilot: cantle.Pilot) -> None:
-    slow = pilot.submit(time.sleep, 60)
+    slow, quick = pilot.submit(time.sleep, 600), pilot.submit(abs, -1)
+    assert quick.result(60) == 1
     with pytest.raises(TimeoutError, match=r"1 of 2 calls are not over after 0\.3 s"):
-        cantle.gather([slow, pilot.submit(abs, -1)], timeout=0.3)
+        cantle.gather([slow, quick], timeout=0.3)
     with pytest.raises(TimeoutError):
         cantle.gather([slow], timeout=0.1, return_exceptions=True)
     slow.cancel()
     late = cantle.task(walltime=0.2)(time.sleep).submit(60)
-    [first, second] = cantle.gather([slow, late], timeout=30, return_exceptions=True)
+    [first, second] = cantle.gather([slow, late], timeout=120, return_exceptions=True)
     assert type(first).__name__ == "CancelledError" and isinstance(second, cantle.WalltimeError)
-    assert cantle.gather([pilot.submit(abs, -1)], timeout=30) == [1]
+    assert cantle.gather([pilot.submit(abs, -1)], timeout=120) == [1]
 
 
 @pytest.mark.parametrize(
@@ -182,13 +183,13 @@ def test_the_child_of_a_call_that_forks_has_no_say_in_what_comes_of_it(pilot: ca
             return b"child" * (1 << 20)
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
-    assert [pilot.submit(fork, how).result(30) for how in ("returns", "exits", "raises")] == [0, 7, 1]
+    assert [pilot.submit(fork, how).result(60) for how in ("returns", "exits", "raises")] == [0, 7, 1]
     assert cantle.gather([pilot.submit(abs, -n) for n in range(20)]) == [*range(20)]
 
 
 def test_a_call_begins_in_the_runs_directory_wherever_the_one_before_went(pilot: cantle.Pilot) -> None:
-    pilot.submit(os.chdir, "/").result(30)
-    assert {pilot.submit(os.getcwd).result(30) for _ in range(4)} == {str(pilot.directory)}
+    pilot.submit(os.chdir, "/").result(60)
+    assert {pilot.submit(os.getcwd).result(60) for _ in range(4)} == {str(pilot.directory)}
 
 
 def test_what_a_call_waits_for_is_a_list(pilot: cantle.Pilot) -> None:
@@ -201,7 +202,7 @@ def test_in_an_executor_what_a_task_says_of_its_own_calls_goes_first(pilot: cant
         pilot.executor(core=3)  # type: ignore[call-arg]
     executor = pilot.executor(name="theirs", retries=2)
     futures = [executor.submit(each, 1) for each in (take, take.with_options(name="own"), abs)]
-    assert [future.result(30) for future in futures] == [1, 1, 1]
+    assert [future.result(60) for future in futures] == [1, 1, 1]
     assert [future.name.partition("-")[0] for future in futures] == ["theirs", "own", "theirs"]  # type: ignore[attr-defined]
 
 

@@ -41,7 +41,7 @@ def test_nodes_of_a_kind_that_is_not_there_or_too_many_of_one_are_refused(
         with pytest.raises(cantle.RequestError, match="scale: kind=None is no text"):
             pilot.scale(None, 1)  # type: ignore[arg-type]
         pilot.scale("cpu", 2)
-        until = time.monotonic() + 30
+        until = time.monotonic() + 60
         while len(pilot.nodes()) < 2:
             assert time.monotonic() < until
             time.sleep(0.05)
@@ -77,7 +77,7 @@ def test_where_more_nodes_may_come_a_partition_may_be_as_wide(state: Path) -> No
         pilot.partition(width=1) as part,
     ):
         part.resize(2)
-        until = time.monotonic() + 30
+        until = time.monotonic() + 60
         while len(part.nodes) < 2:
             assert time.monotonic() < until
             time.sleep(0.05)
@@ -90,11 +90,11 @@ def test_a_partition_may_be_resized_and_closed_before_it_is_there(
 ) -> None:
     part = pilot.partition(width=1)
     part.resize(2)
-    assert part.wait(30).standing == "active"
+    assert part.wait(60).standing == "active"
     part.close()
     quick = pilot.partition(width=1)
     quick.close(now=True)
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while quick.standing != "canceled":
         assert time.monotonic() < until
         time.sleep(0.05)
@@ -108,41 +108,41 @@ def take(value: object) -> object:
 
 def test_a_call_in_a_partition_that_the_program_never_asked_for_says_how_to_ask(pilot: cantle.Pilot) -> None:
     with pytest.raises(cantle.RemoteError, match="nobody has declared or asked for") as told:
-        take.with_options(partition="wide").submit(1).result(30)
+        take.with_options(partition="wide").submit(1).result(60)
     assert "pilot.partition(name='wide')" in str(told.value)
     assert "cantle: partitions" not in str(told.value)
 
 
 def test_a_call_in_a_partition_that_is_over_is_refused_and_those_that_wait_in_it_fail(pilot: cantle.Pilot) -> None:
     with pilot.partition(width=1, name="mine") as part:
-        part.submit(abs, -1).result(30)
+        part.submit(abs, -1).result(60)
     with pytest.raises(cantle.RequestError, match="the partition mine is closed: ask for another one"):
         take.with_options(partition="mine").submit(1)
     wide = pilot.partition(width=7, name="wide")
     early = wide.submit(abs, -1)
     later = wide.submit(take.function, early)
     with pytest.raises(cantle.RemoteError, match="its partition wide is over: wants 7 nodes"):
-        early.result(30)
+        early.result(60)
     with pytest.raises(cantle.RemoteError):
-        later.result(30)
+        later.result(60)
     with pytest.raises(cantle.RequestError, match="the partition wide is over, failed: wants 7 nodes"):
         wide.submit(abs, -1)
 
 
 def test_what_runs_in_a_partition_that_is_taken_away_fails_and_the_program_goes_on(pilot: cantle.Pilot) -> None:
-    part = pilot.partition(width=1, name="mine").wait(30)
+    part = pilot.partition(width=1, name="mine").wait(60)
     slow = [part.submit(time.sleep, 60) for _ in range(2)]
     done = subprocess.run(
         [sys.executable, "-m", "cantle", "partition", "cancel", str(pilot.directory), "mine"],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     for each in slow:
         with pytest.raises(cantle.RemoteError, match="its partition mine is over: canceled by"):
-            each.result(30)
-    assert pilot.submit(abs, -2).result(30) == 2
+            each.result(60)
+    assert pilot.submit(abs, -2).result(60) == 2
 
 
 @pytest.mark.parametrize(
@@ -210,5 +210,5 @@ def test_calls_that_come_with_the_partition_in_which_they_run_find_it(pilot: can
     for n in range(20):
         part = pilot.partition(width=1)
         calls = [part.submit(abs, -n), part.submit(abs, -n - 1)]
-        assert [call.result(30) for call in calls] == [n, n + 1]
+        assert [call.result(60) for call in calls] == [n, n + 1]
         part.close()

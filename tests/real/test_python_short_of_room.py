@@ -54,10 +54,10 @@ def test_a_result_for_which_there_is_no_memory_twice_is_no_matter_of_pickling(pi
             raise MemoryError
 
     with pytest.raises(MemoryError, match=r"what it returned, a .*Wide, finds no room in memory"):
-        pilot.submit(Wide).result(30)
+        pilot.submit(Wide).result(60)
 
 
 def test_a_worker_that_somebody_ends_says_by_what(pilot: cantle.Pilot) -> None:
     with pytest.raises(cantle.RemoteError, match=r"died while it ran: exit code 143 \(128 \+ SIGTERM\)"):
-        pilot.submit(lambda: os.kill(os.getpid(), signal.SIGTERM)).result(30)
-    assert pilot.submit(abs, -1).result(30) == 1
+        pilot.submit(lambda: os.kill(os.getpid(), signal.SIGTERM)).result(60)
+    assert pilot.submit(abs, -1).result(60) == 1

@@ -128,7 +128,7 @@ class Program:
 
 
 def await_end_of(pilot: Path) -> None:
-    patience = time.monotonic() + 30
+    patience = time.monotonic() + 60
     while published(Layout(pilot)) is not None:
         assert time.monotonic() < patience, "its pilot goes with its program"
         time.sleep(0.05)
@@ -139,7 +139,7 @@ def pilot(tmp_path: Path) -> Iterator[Path]:
     directory = tmp_path / "pilot"
     words = [sys.executable, "-m", "cantle", "up", str(directory), "--foreground", "--for-one-program", "--cores", "2"]
     process = subprocess.Popen(words, start_new_session=True)
-    patience = time.monotonic() + 30
+    patience = time.monotonic() + 60
     while published(Layout(directory)) is None:
         assert process.poll() is None
         assert time.monotonic() < patience
@@ -149,7 +149,7 @@ def pilot(tmp_path: Path) -> Iterator[Path]:
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
-        process.wait(30)
+        process.wait(60)
 
 
 def double(x: int) -> int:
@@ -202,7 +202,7 @@ def test_a_large_result_stays_where_it_was_made_until_it_is_forgotten(pilot: Pat
     [path] = [message.path for message in program.heard if isinstance(message, Fetched)]
     assert os.path.exists(path)
     program.say(ForgetTasks([large.task]))
-    patience = time.monotonic() + 20
+    patience = time.monotonic() + 60
     while os.path.exists(path):
         assert time.monotonic() < patience
         time.sleep(0.05)
