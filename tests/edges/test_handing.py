@@ -114,7 +114,7 @@ def begin(joined: Joined, tmp_path: Path, script: str) -> None:
 def test_a_runner_that_was_handed_a_lane_serves_over_it_and_has_this_machines_names(
     joined: Joined, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin(joined, tmp_path, 'echo "$WHOSE $HOSTNAME"; ls /proc/$$/fd | wc -w')
+    begin(joined, tmp_path, 'echo "$WHOSE $HOSTNAME"; exec ls /proc/self/fd')
     heard: list[Up] = []
     while not heard or not isinstance(heard[-1], Ended):  # how long it takes decides whether its start is told before
         more = joined.conductor.hear()
@@ -122,8 +122,8 @@ def test_a_runner_that_was_handed_a_lane_serves_over_it_and_has_this_machines_na
         heard += more
     assert heard[-1].outcome == "done"
     [out] = tmp_path.glob("task.*.out")
-    assert out.read_text() == f"the run's {os.environ.get('HOSTNAME', '')}\n3\n", (
-        "no descriptor of ours comes to a task"
+    assert out.read_text() == f"the run's {os.environ.get('HOSTNAME', '')}\n0\n1\n2\n3\n", (
+        "no descriptor of ours comes to a task; the last is the folder that is listed"
     )
 
 

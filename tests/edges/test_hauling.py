@@ -46,7 +46,7 @@ class Rig:
         ours, theirs = make_identities("run")
         for number in range(3):
             security = security_of(theirs if number else ours)
-            server = Server({}, connection_args=security.get_connection_args("worker"), timeout=0.3, deserialize=True)
+            server = Server({}, connection_args=security.get_connection_args("worker"), timeout=60.0, deserialize=True)
             self.servers.append(server)
             shelf = OwnShelf(self.top / f"memory-{number}", self.top / f"disk-{number}")
             await server.rpc.start()
@@ -174,6 +174,8 @@ def test_a_machine_that_has_gone_is_told_as_gone_when_it_was_the_source_and_not_
     async def play(rig: Rig) -> None:
         address = rig.address(1)
         await rig.servers[1].close()
+        for server in rig.servers:
+            server.rpc.timeout = 0.3  # nobody is there, so it need not be long
         from_it = await rig.haulers[0].carry(address, rig.address(2), str(made), "7-1", "")
         to_it = await rig.haulers[0].carry(rig.address(2), address, str(made), "7-1", "")
         assert from_it.gone and "cannot be reached" in from_it.problem

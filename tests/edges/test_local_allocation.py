@@ -73,7 +73,8 @@ def test_o20_what_was_granted_counts_where_nothing_confines_us_to_it(tmp_path: P
 
 
 @pytest.mark.real
-def test_o20_a_runner_that_is_told_what_was_granted_offers_no_more() -> None:
+def test_o20_a_runner_that_is_told_what_was_granted_offers_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(os.cpu_count() or 1)))
     parse = RUNNER.parser().parse_args
     for words, cores in ((["--granted", "1"], 1), (["--granted", "1", "--cores", "2"], 2)):
         here, node = serving._node(parse(["--connect", "-", *words]))

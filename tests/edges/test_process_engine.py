@@ -25,7 +25,7 @@ pytestmark = pytest.mark.real
 
 
 def test_the_process_engine_keeps_the_promises_of_its_seam(tmp_path: Path) -> None:
-    check_engine(lambda inbox, directory: ProcessEngine(inbox, directory, grace_s=1.0), LocalAllocation, tmp_path)
+    check_engine(lambda inbox, directory: ProcessEngine(inbox, directory, grace_s=60.0), LocalAllocation, tmp_path)
 
 
 def test_a_script_is_written_into_its_workspace_and_run_there_by_its_shell(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ class Conductor:
             journal = Journal.reopen(layout.journal)
             print("ready", flush=True)
         """
-        program = textwrap.dedent(text) + textwrap.dedent(body) + "\ntime.sleep(60)\n"
+        program = textwrap.dedent(text) + textwrap.dedent(body) + "\ntime.sleep(600)\n"
         self.process = subprocess.Popen(
             [sys.executable, "-c", program], stdout=subprocess.PIPE, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
         )

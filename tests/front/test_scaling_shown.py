@@ -218,7 +218,7 @@ def test_a_run_tells_of_its_nodes_as_it_goes_and_its_page_afterwards(
         [sys.executable, "-m", "cantle", "map", "sleep 0.7; echo {}", "--range", "1-4", *words],
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=240,
         check=True,
     )
     assert "note: 2 nodes of kind cpu asked for: " in done.stdout

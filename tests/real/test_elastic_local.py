@@ -46,7 +46,7 @@ def cantle(out: Path, *words: str, code: int = 0) -> Happened:
         [sys.executable, "-m", "cantle", *words, "-o", str(out)],
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=240,
         check=False,
     )
     print(done.stdout, done.stderr)
@@ -65,7 +65,8 @@ def test_a_run_that_starts_with_no_node_gets_some_works_on_them_and_gives_them_b
 
 def test_a_node_that_went_unplanned_is_no_more_brought_back_by_itself(tmp_path: Path) -> None:
     """Whether another one shall come is the policy's to decide; what ran there runs elsewhere."""
-    command = "test {} = 1 && test ! -e killed && touch killed && kill -9 $CANTLE_RUNNER; sleep 0.3"
+    is_told = f"until grep -q NodeLost {tmp_path}/out/.cantle/journal.jsonl; do sleep 0.05; done"
+    command = "test {} = 1 && test ! -e killed && touch killed && kill -9 $CANTLE_RUNNER; " + is_told
     os.chdir(tmp_path)
     outcome = run(tmp_path / "out", command, "1-4", none_at_first(LocalNodes(CPU)), fixed("cpu", 2))
     happened = Happened(tmp_path / "out")
@@ -136,34 +137,37 @@ def test_O05_what_is_starting_has_no_idle_time(tmp_path: Path) -> None:
 
 def test_O06_in_the_tail_of_a_run_nodes_without_work_go_at_once(tmp_path: Path) -> None:
     kinds = "cpu: {cores: 1, max: 8, provider: local}"
-    command = together(tmp_path, 8) + "test {} = 1 && sleep 6 || sleep 0.5"
+    journal = tmp_path / "out/.cantle/journal.jsonl"
+    tail = f"until [ $(grep -c NodeReleased {journal}) -ge 7 ]; do sleep 0.1; done"  # it would never end otherwise
+    command = together(tmp_path, 8) + f"test {{}} != 1 || {tail}"
     happened = cantle(tmp_path / "out", "map", command, "--range", "1-8", "--kinds", kinds)
-    ends = sorted(record.time for record in happened.of(TaskEnded))
-    seventh, last = ends[6], ends[7]
-    held = [until for _, until in happened.held() if until > seventh + 3]
-    assert len(happened.nodes) == 8 and len(held) == 1
+    assert happened.done() == dict.fromkeys(range(8), 1)
+    assert len(happened.nodes) == 8
     assert {record.problem for record in happened.of(NodeReleased)} == {""}
-    assert last - seventh > 3, "there was a tail"
 
 
 def test_O10_a_node_that_comes_late_gets_work_at_once_and_its_share(tmp_path: Path) -> None:
     """Tasks are bound to a node when a slot is free, not before."""
     provider = LocalNodes(Kind("cpu", 1), after_s=0.0)
     others = LocalNodes(Kind("late", 1), after_s=1.0)
+    are_there = f"until grep -q late-3 {tmp_path}/out/.cantle/journal.jsonl; do sleep 0.05; done; sleep 0.4; echo"
 
     def staggered(plan: Plan) -> Iterator[Decision]:
         if plan.state.scaling and not plan.state.scaling.requests:
             yield RequestNodes(plan.state.now, "cpu", 1, "first")
             yield RequestNodes(plan.state.now, "late", 3, "a second later")
 
-    run(tmp_path / "out", "sleep 0.4; echo", "1-24", none_at_first(provider, others), staggered)
+    run(tmp_path / "out", are_there, "1-24", none_at_first(provider, others), staggered)
     happened = Happened(tmp_path / "out")
-    joined = [record.time for record in happened.of(NodesJoined) for _ in record.nodes]
-    launches: dict[int, list[float]] = {}
-    for record in happened.of(Launch):
-        launches.setdefault(record.on[0].node, []).append(record.time)
+    joined = [at for at, record in enumerate(happened.records) if isinstance(record, NodesJoined) for _ in record.nodes]
+    launches: dict[int, list[int]] = {}
+    for at, record in enumerate(happened.records):
+        if isinstance(record, Launch):
+            launches.setdefault(record.on[0].node, []).append(at)
     for node in (1, 2, 3):
-        assert launches[node][0] == joined[node], "in the very turn in which it joined"
+        turn = happened.records[joined[node] : launches[node][0]]
+        decided = [isinstance(record, Decision) for record in turn]
+        assert decided == sorted(decided), "in the very turn in which it joined: nothing happens between decisions"
     counts = [len(each) for each in launches.values()]
     assert sum(counts) == 24 and max(counts) <= 2 * min(counts)
 
@@ -183,7 +187,7 @@ def test_killed_a_run_is_resumed_on_new_nodes_and_no_task_runs_twice(tmp_path: P
         "-m",
         "cantle",
         "map",
-        "sleep 0.3; echo {}",
+        f"until [ {{}} = 1 ] || [ -e {tmp_path}/go ]; do sleep 0.05; done; echo {{}}",
         "--range",
         "1-10",
         "-o",
@@ -192,14 +196,15 @@ def test_killed_a_run_is_resumed_on_new_nodes_and_no_task_runs_twice(tmp_path: P
         kinds,
     ]
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    until = time.monotonic() + 30
+    until = time.monotonic() + 120
     while not (out.exists() and (out / ".cantle/journal.jsonl").exists() and Happened(out).done()):
         assert time.monotonic() < until
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
     process.wait()
+    (tmp_path / "go").touch()
     done = subprocess.run(
-        [sys.executable, "-m", "cantle", "resume", str(out)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "cantle", "resume", str(out)], capture_output=True, text=True, timeout=240, check=False
     )
     print(done.stdout, done.stderr)
     assert done.returncode == 0
@@ -212,19 +217,20 @@ def test_killed_a_run_is_resumed_on_new_nodes_and_no_task_runs_twice(tmp_path: P
 
 
 def test_somebody_adds_a_node_by_hand_and_sees_it_come(tmp_path: Path) -> None:
-    kinds = "cpu: {cores: 1, max: 3, provider: local, after: 1}"
+    kinds = "cpu: {cores: 1, max: 3, provider: local, after: 10}"  # long enough to be looked at on its way
     out = tmp_path / "out"
-    words = ["map", "sleep 4; echo {}", "--range", "1-3", "-o", str(out), "--kinds", kinds, "--scaling", "fixed:1"]
+    command = f"until [ -e {tmp_path}/go ]; do sleep 0.05; done; echo {{}}"
+    words = ["map", command, "--range", "1-3", "-o", str(out), "--kinds", kinds, "--scaling", "fixed:1"]
     process = subprocess.Popen(
         [sys.executable, "-m", "cantle", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
 
     def ask(*words: str) -> subprocess.CompletedProcess[str]:
         asked = [sys.executable, "-m", "cantle", "node", *words]
-        return subprocess.run(asked, capture_output=True, text=True, timeout=30, check=False)
+        return subprocess.run(asked, capture_output=True, text=True, timeout=120, check=False)
 
     try:
-        until = time.monotonic() + 30
+        until = time.monotonic() + 120
         while not ((out / ".cantle/journal.jsonl").exists() and Happened(out).of(NodesJoined)):
             assert time.monotonic() < until
             time.sleep(0.05)
@@ -239,6 +245,7 @@ def test_somebody_adds_a_node_by_hand_and_sees_it_come(tmp_path: Path) -> None:
         table = ask("list", str(out)).stdout
         assert "KIND" in table and "cpu-2" in table and "on the way" not in table
     finally:
-        process.wait(60)
+        (tmp_path / "go").touch()
+        process.wait(120)
     assert process.returncode == 0
     assert Happened(out).asked() == {"cpu": 2}

@@ -26,14 +26,14 @@ def start(*words: str, cwd: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen([*CANTLE, *words], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
-def cantle(*words: str, cwd: Path, timeout: float = 60) -> tuple[int, str]:
+def cantle(*words: str, cwd: Path, timeout: float = 240) -> tuple[int, str]:
     done = subprocess.run(
         [*CANTLE, *words], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout, check=False
     )
     return done.returncode, done.stdout.decode(errors="replace")
 
 
-def wait_until(true: object, seconds: float = 20) -> None:
+def wait_until(true: object, seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not true():  # type: ignore[operator]
         assert time.monotonic() < deadline, "it did not come true in time"
@@ -102,7 +102,7 @@ def test_o34_results_of_tasks_that_ended_while_the_conductor_was_dead_count(tmp_
     wait_until(lambda: len(processes_with("sleep 6; date")) >= 4)
     conductor.send_signal(signal.SIGKILL)
     conductor.communicate()
-    wait_until(lambda: not processes_with("sleep 6; date"), 10)
+    wait_until(lambda: not processes_with("sleep 6; date"))
     code, told = cantle("resume", "out", cwd=tmp_path)
     assert code == 0, told
     assert len((tmp_path / "ran.txt").read_text().splitlines()) == 4
@@ -115,18 +115,16 @@ def test_a_kill_leaves_no_process_behind_however_it_was_detached(tmp_path: Path)
     wait_until(lambda: len(processes_with(f"sleep\0{mark}")) == 6)
     conductor.send_signal(signal.SIGKILL)
     conductor.communicate()
-    wait_until(lambda: not processes_with(mark), 10)
+    wait_until(lambda: not processes_with(mark))
 
 
 def test_ctrl_c_once_ends_in_order_and_says_how_to_resume(tmp_path: Path) -> None:
-    command = "trap 'echo bye > bye.{}; exit 1' TERM; sleep 30 & wait"
-    conductor = start("map", command, "--range", "1-8", "--cores", "2", "-o", "out", cwd=tmp_path)
-    wait_until(lambda: len(processes_with("sleep\x0030")) == 2)
-    time.sleep(0.2)
-    began = time.monotonic()
+    command = "trap 'echo bye > bye.{}; exit 1' TERM; touch here.{}; sleep 300 & wait"
+    words = ["--range", "1-8", "--cores", "2", "--grace", "600", "-o", "out"]
+    conductor = start("map", command, *words, cwd=tmp_path)
+    wait_until(lambda: len(list(tmp_path.glob("here.*"))) == 2)
     conductor.send_signal(signal.SIGINT)
-    told = conductor.communicate(timeout=20)[0].decode()
-    assert time.monotonic() - began < 5
+    told = conductor.communicate(timeout=200)[0].decode()
     assert conductor.returncode == 3, told
     assert "cantle resume" in told
     assert sorted(p.name for p in tmp_path.glob("bye.*")) == ["bye.1", "bye.2"]
@@ -135,30 +133,29 @@ def test_ctrl_c_once_ends_in_order_and_says_how_to_resume(tmp_path: Path) -> Non
 
 
 def test_ctrl_c_twice_ends_at_once(tmp_path: Path) -> None:
-    command = "trap '' TERM; while :; do sleep 0.1; done # {}"
-    conductor = start("map", command, "--range", "1-2", "--cores", "2", "--grace", "60", "-o", "out", cwd=tmp_path)
-    wait_until(lambda: len(processes_with("trap '' TERM; while")) >= 2)
-    time.sleep(0.3)
+    command = "trap '' TERM; touch here.{}; while :; do sleep 0.1; done"
+    conductor = start("map", command, "--range", "1-2", "--cores", "2", "--grace", "600", "-o", "out", cwd=tmp_path)
+    wait_until(lambda: len(list(tmp_path.glob("here.*"))) == 2)
     conductor.send_signal(signal.SIGINT)
     time.sleep(1)
     assert conductor.poll() is None, "tasks that ignore TERM are given their grace"
     conductor.send_signal(signal.SIGINT)
-    told = conductor.communicate(timeout=10)[0].decode()
+    told = conductor.communicate(timeout=200)[0].decode()
     assert conductor.returncode == 3, told
-    assert not processes_with("trap '' TERM; while")
+    assert not processes_with("trap '' TERM; touch here")
 
 
 def test_a_second_conductor_is_kept_out_and_told_who_is_at_work(tmp_path: Path) -> None:
-    conductor = start("map", "sleep 30 # {}", "--range", "1-1", "-o", "out", cwd=tmp_path)
+    conductor = start("map", "touch here; sleep 300 # {}", "--range", "1-1", "-o", "out", cwd=tmp_path)
     try:
-        wait_until(lambda: processes_with("sleep 30 # 1") or processes_with("sleep\x0030"))
+        wait_until((tmp_path / "here").exists)
         code, told = cantle("resume", "out", cwd=tmp_path)
         assert code == 1
         assert str(conductor.pid) in told
         assert "another conductor" in told
     finally:
         conductor.send_signal(signal.SIGINT)
-        conductor.communicate(timeout=20)
+        conductor.communicate(timeout=120)
 
 
 @pytest.fixture
@@ -275,12 +272,18 @@ def test_requests_for_what_does_not_exist_are_told_and_change_nothing(tmp_path: 
     from cantle.store.layout import Layout
     from cantle.store.requests import ask
 
-    conductor = start("map", "sleep 2 # {}", "--range", "1-1", "-o", "out", cwd=tmp_path)
+    command = "until [ -e go ]; do sleep 0.02; done # {}"
+    conductor = start("map", command, "--range", "1-1", "-o", "out", cwd=tmp_path)
     wait_until(lambda: Layout(tmp_path / "out").exists())
     ask(tmp_path / "out", CancelAsked(0.0, [99]))
-    told = conductor.communicate(timeout=20)[0].decode()
+    assert conductor.stdout is not None
+    told = b""
+    while b"is ignored" not in told:
+        told += (line := conductor.stdout.readline())
+        assert line, told
+    (tmp_path / "go").touch()
+    told += conductor.communicate(timeout=120)[0]
     assert conductor.returncode == 0, told
-    assert "is ignored" in told
 
 
 @pytest.mark.parametrize("damage", ["a torn tail", "a block of zeros"])
@@ -312,22 +315,35 @@ def test_a_dead_runner_costs_its_own_attempts_and_is_replaced(tmp_path: Path) ->
     command = "test {} != 3 || test -e killed || { touch killed; kill -9 $CANTLE_RUNNER; }; sleep 0.1; echo {} >> ran"
     code, told = cantle("map", command, "--range", "1-8", "--cores", "2", "-o", "out", cwd=tmp_path)
     assert code == 0, told
-    ran = Counter(map(int, (tmp_path / "ran").read_text().split()))
-    assert set(ran) == set(range(1, 9))
-    # Beside the killer one other may have been at its very end, whose word was lost with the runner.
-    assert sum(ran.values()) <= 9
+    ran = Counter(int(line) - 1 for line in (tmp_path / "ran").read_text().split())
+    assert set(ran) == set(range(8))
+    launched: Counter[int] = Counter()
+    done: list[int] = []
+    for record in read(tmp_path / "out/.cantle/journal.jsonl"):
+        if isinstance(record, Launch):
+            assert record.task not in done, "what was told as done does not run again"
+            launched[record.task] += 1
+        elif isinstance(record, TaskEnded) and record.outcome == "done":
+            done.append(record.task)
+    assert sorted(done) == list(range(8))
+    assert launched[2] == 2, "the killer ran again, in peace"
+    assert all(ran[task] <= launched[task] for task in range(8))
 
 
 def test_tasks_that_outlived_both_runner_and_conductor_end_before_the_run_goes_on(tmp_path: Path) -> None:
-    conductor = start("map", "echo start {} >> ran; sleep 3; echo end {} >> ran", "1", "-o", "out", cwd=tmp_path)
+    command = "echo start {} >> ran; until [ -e go ]; do sleep 0.02; done; echo end {} >> ran"
+    conductor = start("map", command, "1", "-o", "out", cwd=tmp_path)
     wait_until(lambda: (tmp_path / "ran").exists())
     runner = int((tmp_path / f"/proc/{conductor.pid}/task/{conductor.pid}/children").read_text().split()[0])
     os.kill(runner, signal.SIGSTOP)
     os.kill(conductor.pid, signal.SIGKILL)
     os.kill(runner, signal.SIGKILL)
     conductor.communicate()
-    code, told = cantle("resume", "out", cwd=tmp_path)
-    assert code == 0, told
+    again = start("resume", "out", cwd=tmp_path)
+    wait_until(lambda: (tmp_path / "ran").read_text().count("start") == 2)
+    (tmp_path / "go").touch()
+    told = again.communicate(timeout=120)[0].decode()
+    assert again.returncode == 0, told
     assert "were ended" in told
     assert (tmp_path / "ran").read_text().split("\n")[:-1] == ["start 1", "start 1", "end 1"]
 

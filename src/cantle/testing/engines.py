@@ -24,8 +24,10 @@ from cantle.runtime.inbox import SelectInbox
 MakeEngine = Callable[[Inbox, str], Engine]
 MakeAllocation = Callable[[], Allocation]
 
-PATIENCE_S = 30.0
-"""How long a check waits for an event that must come."""
+PATIENCE_S = 120.0
+"""How long a check waits for an event that must come. What does not come has failed, however slow the machine is."""
+AT_ONCE_S = 20.0
+"""What gives no grace ends within this also on a slow machine. Give the engine a longer grace, so that it is of use."""
 
 
 class Rig:
@@ -197,7 +199,7 @@ def check_engine(make_engine: MakeEngine, make_allocation: MakeAllocation, direc
         began = time.monotonic()
         rig.stop(7, at_once=True)
         assert rig.ended(7).outcome == "canceled", "what is stopped at once bears the stop's outcome"
-        assert time.monotonic() - began < 2.0, "a stop at once gives no grace"
+        assert time.monotonic() - began < AT_ONCE_S, "a stop at once gives no grace"
 
         rig.launch(8, _shell("sleep 300"))
         rig.started(8)
