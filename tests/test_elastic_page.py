@@ -79,7 +79,7 @@ def test_a_command_of_the_page_runs_to_a_good_end(command: str, folder: Path) ->
     reported = [each for each in COMMANDS if each == f"cantle report {out.name}"]
     for each in reported:
         subprocess.run(
-            ["/bin/sh", "-c", each], cwd=folder, env=environment, check=True, capture_output=True, timeout=60
+            ["/bin/sh", "-c", each], cwd=folder, env=environment, check=True, capture_output=True, timeout=200
         )
         assert "Nodes that came and went" in (out / "report.html").read_text()
     if "--scaling pairs:pairs" in command:

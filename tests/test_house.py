@@ -152,7 +152,7 @@ def test_every_option_in_the_papers_exists() -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_helps_with_an_example(name: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "cantle", name, "--help"], capture_output=True, text=True, check=False, timeout=30
+        [sys.executable, "-m", "cantle", name, "--help"], capture_output=True, text=True, check=False, timeout=200
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert f"cantle {name}" in done.stdout.partition("Example")[2]

@@ -29,7 +29,7 @@ def test_a_program_on_the_page_prints_what_the_page_says(program: int, tmp_path:
         capture_output=True,
         text=True,
         check=False,
-        timeout=90,
+        timeout=200,
     )
     assert (done.stdout, done.returncode) == (expected, 0), done.stderr
 

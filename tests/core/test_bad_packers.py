@@ -298,7 +298,7 @@ def cantle(*words: str, cwd: Path) -> tuple[int, str]:
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=60,
+        timeout=200,
         check=False,
         text=True,
     )

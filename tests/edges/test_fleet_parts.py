@@ -245,7 +245,7 @@ os._exit(0)
 
 
 def test_a_conductor_of_many_runners_may_open_many_files_and_what_it_forks_as_many_as_before() -> None:
-    done = subprocess.run([sys.executable, "-c", _MANY_FILES], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", _MANY_FILES], capture_output=True, text=True, timeout=200, check=True)
     ours, its = map(int, done.stdout.split())
     assert its == 256 < ours
 
@@ -293,8 +293,8 @@ def test_a_server_that_cannot_give_signs_of_life_any_more_says_so_instead_of_fal
     heard: Queue[object] = Queue()
     server = FleetServer("run-1", heard.put, lambda _: Verdict(), host="127.0.0.1")
     server.start()
-    assert isinstance(heard.get(timeout=60), Listening)
-    assert heard.get(timeout=60) == Broken("KeyError: 'what nobody thought of'")
+    assert isinstance(heard.get(timeout=200), Listening)
+    assert heard.get(timeout=200) == Broken("KeyError: 'what nobody thought of'")
     server.close()
 
 
@@ -302,7 +302,7 @@ def test_a_server_that_is_closed_ends_in_order_and_nobody_reaches_it_any_more() 
     heard: Queue[object] = Queue()
     server = FleetServer("run-1", heard.put, lambda _: Verdict(), host="127.0.0.1")
     server.start()
-    listening = heard.get(timeout=60)
+    listening = heard.get(timeout=200)
     assert isinstance(listening, Listening)
     server.close()
     assert heard.empty()
@@ -314,6 +314,6 @@ def test_a_letter_from_a_file_comes_by_its_name_since_a_file_that_ends_tells_not
     (tmp_path / "letter").write_bytes(b"{}\n")
     with (tmp_path / "letter").open("rb") as file:
         words = [sys.executable, "-m", "cantle", "runner", "--connect", "-"]
-        done = subprocess.run(words, stdin=file, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(words, stdin=file, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 1
     assert "stdin is a file" in done.stderr and "--connect FILE" in done.stderr and "Traceback" not in done.stderr

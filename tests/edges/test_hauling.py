@@ -46,7 +46,7 @@ class Rig:
         ours, theirs = make_identities("run")
         for number in range(3):
             security = security_of(theirs if number else ours)
-            server = Server({}, connection_args=security.get_connection_args("worker"), timeout=60.0, deserialize=True)
+            server = Server({}, connection_args=security.get_connection_args("worker"), timeout=200.0, deserialize=True)
             self.servers.append(server)
             shelf = OwnShelf(self.top / f"memory-{number}", self.top / f"disk-{number}")
             await server.rpc.start()

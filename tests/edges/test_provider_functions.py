@@ -346,7 +346,7 @@ def _map(tmp_path: Path, module: str, **trouble: str) -> subprocess.CompletedPro
     kinds = json.dumps({"cpu": {"cores": 1, "max": 1, "add": f"{module}:add", "remove": f"{module}:remove"}})
     words = [sys.executable, "-m", "cantle", "map", "echo {}", "--range", "1-3", "-o", "out", "--kinds", kinds]
     words += ["--scaling", "retry=0.5s"]
-    return subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=90)
+    return subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=200)
 
 
 @pytest.mark.real
@@ -385,7 +385,7 @@ def test_the_process_ends_with_a_conductor_that_is_killed_and_what_it_began_is_t
         conductor.wait()
     assert _is_gone(pid)
     cancel = [sys.executable, "-m", "cantle", "cancel", "-y", "out"]
-    done = subprocess.run(cancel, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(cancel, cwd=tmp_path, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     assert "m1 removed, left by an earlier conductor" in done.stderr and (tmp_path / "m1.removed").exists()
 

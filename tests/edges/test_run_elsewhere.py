@@ -91,7 +91,7 @@ def test_how_to_go_on_is_told_as_it_is_typed_here(rig):
     assert words[:3] == ["ssh", "-t", "far"]
     folder = Path(done.stderr.rpartition(" lies on far in ")[2].strip())
     (folder / "mended").touch()
-    again = subprocess.run([*words[:2], "--", *words[2:]], capture_output=True, text=True, timeout=60, check=False)
+    again = subprocess.run([*words[:2], "--", *words[2:]], capture_output=True, text=True, timeout=200, check=False)
     assert again.returncode == 0, again.stderr
     assert "1 task done" in again.stdout
 
@@ -128,7 +128,7 @@ def test_a_run_elsewhere_is_stopped_with_the_one_here(rig, number):
     until(lambda: rig.exists("begun"))
     process.send_signal(number)
     folder = next((rig.folder / "home" / "cantle").glob("s_*"))
-    process.communicate(timeout=60)
+    process.communicate(timeout=200)
     assert process.returncode == (3 if number != signal.SIGKILL else -9)
     until(lambda: "StopAsked" in "".join(path.read_text() for path in folder.glob("out/**/journal*")))
     until(lambda: not subprocess.run(["pgrep", "-f", str(folder)], capture_output=True, check=False).stdout)

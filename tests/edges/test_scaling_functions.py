@@ -234,11 +234,11 @@ def test_a_scaler_that_breaks_a_rule_is_named_and_the_run_stops_and_can_be_gone_
     words = [sys.executable, "-m", "cantle"]
     kinds = ["--kinds", "cpu: {cores: 1, max: 1, provider: local}"]
     run = [*words, "map", "echo {}", "--range", "1-2", "-o", "out", *kinds, "--scaling", "wild:wild"]
-    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=200)
     assert done.returncode == 1
     assert "scaler wild:wild: it asked for nodes of kind 'tpu'; declared are cpu" in done.stderr
     assert "Go on with another packer or policy" in done.stderr
     again = subprocess.run(
-        [*words, "resume", "out", "--scaling", "demand"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        [*words, "resume", "out", "--scaling", "demand"], cwd=tmp_path, capture_output=True, text=True, timeout=200
     )
     assert again.returncode == 0, again.stderr

@@ -89,7 +89,7 @@ from cantle.readers.maestro import MaestroReader
 print(len(MaestroReader().read(Path({str(write(tmp_path, SPEC))!r}), ReadOptions(pgen={pgen!r}, dry=True)).tasks))
 print(sys.modules["maestrowf"], "custom_gen" in sys.modules)
 """
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=200)
     assert result.stdout == "1\nNone False\n"
     before = sys.modules["maestrowf.datastructures.core"]
     read(write(tmp_path, SPEC), pgen=pgen)

@@ -25,7 +25,7 @@ def run(study, directory):
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
         env = {**os.environ, **{key: value for key, value in command.env.items() if value is not None}}
         result = subprocess.run(
-            [*command.shell, str(path)], cwd=cwd, env=env, capture_output=True, text=True, timeout=60
+            [*command.shell, str(path)], cwd=cwd, env=env, capture_output=True, text=True, timeout=200
         )
         assert result.returncode == 0, (task.name, result.stderr)
         said[task.name] = result.stdout
@@ -136,7 +136,7 @@ def git(*arguments, cwd):
     environment = {**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
     identity = ["-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "init.defaultBranch=main"]
     subprocess.run(
-        ["git", *identity, *arguments], cwd=cwd, env=environment, check=True, capture_output=True, timeout=60
+        ["git", *identity, *arguments], cwd=cwd, env=environment, check=True, capture_output=True, timeout=200
     )
 
 

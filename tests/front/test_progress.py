@@ -426,7 +426,7 @@ def in_python(code: str, **more: object) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=200,
         **more,  # type: ignore[call-overload]
     )
 

@@ -85,7 +85,7 @@ def test_of_a_pilot_it_is_told_to_whoever_begins_it(tmp_path: Path, monkeypatch:
 
     def said(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "cantle", *words], capture_output=True, text=True, timeout=60, check=False
+            [sys.executable, "-m", "cantle", *words], capture_output=True, text=True, timeout=200, check=False
         )
 
     up = said("up", "night", "--cores", "1", "--on-idle", "true", "-q")
@@ -94,7 +94,7 @@ def test_of_a_pilot_it_is_told_to_whoever_begins_it(tmp_path: Path, monkeypatch:
     [line] = up.stderr.splitlines()
     assert line.startswith("cantle: without effect: --on-idle: no kinds of node are declared")
     program = "import cantle\nwith cantle.open(cores=1, options=['--on-idle', 'true']) as pilot:\n    pass\n"
-    opened = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    opened = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=200, check=False)
     assert opened.returncode == 0
     assert [each.partition(": no kinds")[0] for each in opened.stderr.splitlines()] == [
         "cantle: without effect: --on-idle"
@@ -105,6 +105,6 @@ def test_of_a_pilot_it_is_told_to_whoever_begins_it(tmp_path: Path, monkeypatch:
 def test_who_goes_on_with_a_run_need_not_say_again_who_is_told_of_unused_nodes(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "cantle"]
     first = [*words, "map", "false", "--range", "1-1", "-o", "out", "-q", *KINDS, "--on-idle", "echo hello"]
-    assert subprocess.run(first, capture_output=True, timeout=60, check=False).returncode == 2
-    again = subprocess.run([*words, "resume", "out"], capture_output=True, text=True, timeout=60, check=False)
+    assert subprocess.run(first, capture_output=True, timeout=200, check=False).returncode == 2
+    again = subprocess.run([*words, "resume", "out"], capture_output=True, text=True, timeout=200, check=False)
     assert "the machine as the run had it" in again.stderr and "--on-idle 'echo hello'" in again.stderr

@@ -171,7 +171,7 @@ def test_keys_are_never_where_others_could_read_them(begin: Callable[..., Fleet]
 
 def knock_without_tls(host: str, port: int) -> None:
     """Somebody who speaks no TLS gets no answer."""
-    with socket.create_connection((host, port), timeout=60) as plain:
+    with socket.create_connection((host, port), timeout=200) as plain:
         plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
         plain.settimeout(60)
         try:
@@ -191,7 +191,7 @@ def test_a_stranger_is_refused_and_told_of(begin: Callable[..., Fleet]) -> None:
     context.verify_mode = ssl.CERT_NONE
     with (
         pytest.raises((ssl.SSLError, ConnectionError)),
-        socket.create_connection((host, int(port)), timeout=60) as raw,
+        socket.create_connection((host, int(port)), timeout=200) as raw,
         context.wrap_socket(raw) as wrapped,
     ):
         wrapped.sendall(b"hello")
@@ -208,7 +208,7 @@ def test_yesterdays_runner_is_refused(begin: Callable[..., Fleet], tmp_path: Pat
     old = tmp_path / "old-letter"
     letters.write(old, letters.Letter(**{**_fields(letter), "identity": make_identities(letter.run)[1]}))
     runner = fleet.runner("--cores", "2", where=str(old))
-    told = runner.communicate(timeout=60)[0]
+    told = runner.communicate(timeout=200)[0]
     assert runner.returncode == 3 and "the conductor of another run" in told, told
     assert told.count("tls://") == len(letter.addresses), "each address that was tried is named"
 
@@ -252,7 +252,7 @@ def test_a_runner_that_does_not_fit_is_refused_with_the_reason(
     if not words:  # what the runner was told of the probe does not matter; it says what it sees
         fleet.wait_running(1)
         return
-    told = runner.communicate(timeout=60)[0]
+    told = runner.communicate(timeout=200)[0]
     assert runner.returncode == 4 and words in told, told
     fleet.wait_told(words)
 

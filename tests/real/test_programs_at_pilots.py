@@ -81,7 +81,7 @@ class Stage:
             time.sleep(0.05)
 
     def said(self, name: str) -> str:
-        said = self.programs[name].communicate(timeout=60)[0]
+        said = self.programs[name].communicate(timeout=200)[0]
         del self.programs[name]
         return said
 
@@ -97,7 +97,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     yield made
     for program in made.programs.values():
         program.kill()
-        program.communicate(timeout=60)
+        program.communicate(timeout=200)
 
 
 def test_each_program_at_a_named_pilot_sees_its_own_calls_and_goes_on_when_another_is_killed(stage: Stage) -> None:
@@ -251,7 +251,7 @@ def test_a_pilot_with_a_name_removes_what_dead_ones_have_left(stage: Stage) -> N
 def test_a_pilot_that_the_user_has_named_is_not_removed_with_its_program(stage: Stage) -> None:
     named = stage.folder / "mine"
     words = [sys.executable, "-m", "cantle", "up", str(named), "--for-one-program", "--cores", "1", "-q"]
-    subprocess.run(words, check=True, timeout=60)
+    subprocess.run(words, check=True, timeout=200)
     with cantle.open(pilot=str(named), directory=stage.folder / "run") as pilot:
         assert pilot.submit(abs, -2).result(60) == 2
     stage.until(lambda: holder(Layout(named).lock) is None)

@@ -319,7 +319,7 @@ def gone(tmp_path: Path) -> bool:
 
 def test_leaving_the_block_waits_for_all_calls(tmp_path: Path) -> None:
     script = played(tmp_path, "pilot.submit(time.sleep, 0.3)")
-    said = script.communicate(timeout=60)[0]
+    said = script.communicate(timeout=200)[0]
     assert said == "left\n"
     assert gone(tmp_path)
     status = [sys.executable, "-m", "cantle", "status", str(tmp_path / "run")]
@@ -330,7 +330,7 @@ def test_leaving_the_block_waits_for_all_calls(tmp_path: Path) -> None:
 
 def test_an_error_in_the_block_cancels_what_runs(tmp_path: Path) -> None:
     script = played(tmp_path, "pilot.submit(time.sleep, 600); raise SystemExit('enough')")
-    assert "enough" in script.communicate(timeout=60)[0]
+    assert "enough" in script.communicate(timeout=200)[0]
     assert gone(tmp_path)
 
 
@@ -340,7 +340,7 @@ def test_ctrl_c_ends_the_script_and_its_calls(tmp_path: Path) -> None:
     while not began.exists():
         time.sleep(0.05)
     script.send_signal(signal.SIGINT)
-    assert "KeyboardInterrupt" in script.communicate(timeout=60)[0]
+    assert "KeyboardInterrupt" in script.communicate(timeout=200)[0]
     assert gone(tmp_path)
 
 
@@ -349,7 +349,7 @@ def test_nothing_stays_of_a_script_that_is_killed(tmp_path: Path) -> None:
     while not (tmp_path / "began").exists():
         time.sleep(0.05)
     script.kill()
-    script.communicate(timeout=60)
+    script.communicate(timeout=200)
     assert gone(tmp_path)
 
 
@@ -439,11 +439,11 @@ def test_a_call_handed_in_after_the_pilot_has_died_says_that_it_has_gone(
             [sys.executable, "-m", "cantle", "status", str(tmp_path / "run")],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=200,
         )
         os.kill(int(status.stdout.partition("conductor pid ")[2].split()[0]), signal.SIGKILL)
         with pytest.raises(PilotGoneError, match="went away"):
-            napping.result(timeout=60)
+            napping.result(timeout=200)
         with pytest.raises(PilotGoneError, match="went away"):
             square.submit(2)
         assert pilot.closed

@@ -156,7 +156,7 @@ def test_what_runs_in_a_partition_that_is_taken_away_fails_and_the_program_goes_
 def test_a_program_that_ends_without_waiting_for_its_calls_is_told(left: str, said: str, state: Path) -> None:
     program = f"import time, cantle\npilot = cantle.open(cores=1)\npilot.submit(abs, -1).result()\n{left}\n"
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=state, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=200, cwd=state, check=False
     )
     assert done.returncode == 0
     assert (said in done.stderr) if said else done.stderr == ""
@@ -195,7 +195,7 @@ def test_a_scaling_function_may_be_one_of_the_programs_own_and_is_told_of_with_i
             stdout=subprocess.PIPE,
             stderr=said,
             text=True,
-            timeout=60,
+            timeout=200,
             cwd=state,
             check=False,
         )

@@ -323,7 +323,7 @@ def test_a_run_of_calls_is_shown_like_any_other_and_says_why_it_cannot_be_resume
 
     def cantle(*words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "cantle", *words]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+        return subprocess.run(command, capture_output=True, text=True, timeout=200, cwd=tmp_path)
 
     await_end_of(pilot)
     shown = cantle("status", "work").stdout

@@ -26,15 +26,19 @@ def follow(
     where: str,
     waiting: Callable[[Run, Callable[[str], None]], bool] | None = None,
     cancel: Callable[[], None] | None = None,
+    first: str = "",
 ) -> int:
     """Tell of the run until it is over, and end as it did: 0, 2 or 3; 1 when its conductor died, 130 when one lets go of it.
 
     `where` says in words who conducts it. Ctrl-C asks whether to cancel the run, to let go of it, or to watch on; where
     nobody can be asked it lets go. `waiting` is asked whether nobody is at work on it just now, and may tell why; `cancel`
-    cancels the run (default: it asks the conductor).
+    cancels the run (default: it asks the conductor). `first` is said before all else: whoever has read it may press Ctrl-C.
     """
     while True:
         try:
+            if first:
+                say(first)
+                first = ""
             return _watch(directory, asked, where, waiting)
         except KeyboardInterrupt:
             if _lets_go(directory, where, cancel):

@@ -77,9 +77,8 @@ def run_in_pilot(asked: Namespace, read: Read) -> int:
         )
     asked.priority, asked.weight = 0.0, 1.0
     name, layout, where = submit(asked, read)
-    if not (asked.as_json or asked.quiet):
-        say(f"cantle: {name} is in {where}; its directory is {layout.directory}")
-    return follow(layout.directory, asked, where)
+    told = f"cantle: {name} is in {where}; its directory is {layout.directory}"
+    return follow(layout.directory, asked, where, first="" if asked.as_json or asked.quiet else told)
 
 
 def submit(asked: Namespace, read: Read) -> tuple[str, Layout, str]:
