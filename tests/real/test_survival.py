@@ -255,7 +255,7 @@ def test_json_tells_each_end_and_a_summary(tmp_path: Path) -> None:
     code, told = cantle("map", "exit {}", "0", "1", "--json", "-o", "out", cwd=tmp_path)
     assert code == 2
     objects = [json.loads(line) for line in told.splitlines()]
-    assert len(objects) == 3
+    assert len([each for each in objects if "note" not in each]) == 3, "notes depend on the machine"
 
 
 def test_resume_counts_its_own_beginnings(tmp_path: Path) -> None:

@@ -81,6 +81,10 @@ class Ending:
                 detail = f"ran into its walltime of {duration(attempt.walltime_s)}"
                 self.end(attempt, "timeout", detail, self._grace_s)
             return
+        if not attempt.outcome:
+            self._look()  # what was in `exec` when it ended can be told now
+            if attempt.reported:
+                return
         attempt.kills += 1
         if attempt.kills > KILLS:
             self._give_up(attempt)

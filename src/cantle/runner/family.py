@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from signal import SIGCONT, SIGKILL
+from signal import SIGCONT, SIGKILL, SIGTERM
 from typing import TypeAlias
 
 from . import processes
@@ -18,7 +18,7 @@ from .messages import Key, Start
 from .spawn import Output
 
 _EXEC_S = 2.0
-"""A program without an environment is taken for one in `exec` for so long; some have none, and to look costs."""
+"""What seems to be in `exec` for longer is not: a program can erase its command line, and to look costs."""
 
 Place: TypeAlias = tuple[str, str]
 """The cores and GPUs of an attempt, as index lists of the node."""
@@ -93,8 +93,8 @@ class Family:
         self.in_workers: Callable[[Key], Attempt | None] = self.by_key.get
         """Of a call, the worker at which it is."""
         self._strays: dict[int, Attempt | frozenset[Attempt]] = {}
-        self._blank: dict[int, float] = {}
-        """Strays that had no environment, as it is for a moment in `exec`, and until when they are looked at anew."""
+        self._in_exec: dict[int, float] = {}
+        """Strays of which nothing could be told because they were in `exec`, and until when they are looked at anew."""
         self._children = processes.Children()
         self._mark = b"%d" % os.getpid()
 
@@ -115,7 +115,7 @@ class Family:
     def gone(self, pid: int, cpu_s: float, peak_mib: float) -> Attempt | None:
         """A child that is no living leader was waited for. Its attempt, if it is known."""
         owner = self._strays.pop(pid, None)
-        self._blank.pop(pid, None)
+        self._in_exec.pop(pid, None)
         if not isinstance(owner, Attempt):
             return None
         owner.strays.discard(pid)
@@ -125,24 +125,34 @@ class Family:
 
     def adopt(self) -> None:
         """Look for new strays; end at once those whose attempt is over."""
-        if not self._blank and self._children.count() == self.alive + len(self._strays):
+        if not self._in_exec and self._children.count() == self.alive + len(self._strays):
             return
         now = time.monotonic()
         for pid in self._children.pids():
             known = pid in self._strays
-            if known and pid not in self._blank:
+            if known and pid not in self._in_exec:
                 continue
             leader = self.leaders.get(pid)
             if leader is not None and leader.status is None:
                 continue
             environment = processes.environment(pid)
-            if environment or not known:
-                self._strays[pid] = owner = self._owner(pid, environment)
+            if environment is not None or not known:
+                self._strays[pid] = owner = self._owner(pid, environment or {})
                 if isinstance(owner, Attempt):
                     owner.strays.add(pid)
-            if environment or now > self._blank.setdefault(pid, now + _EXEC_S):
-                self._blank.pop(pid, None)
+                    if known and owner.outcome:
+                        send(pid, SIGTERM)  # the others have been told, when nobody knew whose this one is
+            if environment is not None or now > self._in_exec.setdefault(pid, now + _EXEC_S):
+                self._in_exec.pop(pid, None)
         self._end_overdue()
+
+    def may_have_more(self, attempt: Attempt) -> bool:
+        """Whether there is a stray in `exec` that may be the attempt's."""
+        for pid in self._in_exec:
+            suspects = self._strays.get(pid)
+            if isinstance(suspects, frozenset) and attempt in suspects:
+                return True
+        return False
 
     def is_over(self, attempt: Attempt) -> bool:
         """Whether no process of an attempt whose leader has ended, and that has no strays, is left."""

@@ -306,7 +306,8 @@ class Keeper:
         """Report an attempt whose leader has ended if nothing else of it is left."""
         if attempt.reported:
             return True
-        if attempt.strays or not (attempt.alone or self._family.is_over(attempt)):
+        family = self._family
+        if attempt.strays or family.may_have_more(attempt) or not (attempt.alone or family.is_over(attempt)):
             attempt.alone = False
             self._ending.end_the_rest(attempt)
             return False

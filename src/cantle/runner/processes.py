@@ -180,13 +180,19 @@ def identity(pid: int) -> Identity | None:
     return Identity(fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
 
 
-def environment(pid: int) -> dict[bytes, bytes]:
-    """The environment that the process began with; empty if it has gone, is another user's, or is just in `exec`.
+def environment(pid: int) -> dict[bytes, bytes] | None:
+    """The environment that the process began with; empty if it has none, has gone or is another user's.
 
-    It is that of one moment: who asks again may be told of the next program.
+    None while it is in `exec`: then it has neither this nor a command line. It is that of one moment: who asks again may be
+    told of the next program.
     """
     try:
         block = _read(f"/proc/{pid}/environ", _MOST_ENVIRONMENT)
+        if not block:
+            if not _read(f"/proc/{pid}/cmdline", 1):
+                who = identity(pid)
+                return {} if who is None or who.state in "ZX" else None
+            block = _read(f"/proc/{pid}/environ", _MOST_ENVIRONMENT)  # it may have come out of `exec` between the two
     except OSError:
         return {}
     found: dict[bytes, bytes] = {}
@@ -199,7 +205,7 @@ def environment(pid: int) -> dict[bytes, bytes]:
 
 def variables(pid: int, *names: bytes) -> tuple[bytes, ...] | None:
     """The values of these variables in the environment that the process began with; None unless all are there."""
-    found = environment(pid)
+    found = environment(pid) or {}
     return tuple(found[name] for name in names) if all(name in found for name in names) else None
 
 
