@@ -327,6 +327,13 @@ def test_down_waits_for_the_studies_and_takes_in_no_more(here: Here) -> None:
     assert here.condition("s") == Condition.DONE
 
 
+def test_a_pilot_in_a_batch_job_says_what_holds_it_there(here: Here) -> None:
+    """The command is over at once, and with the script that it ends the job would be."""
+    told = here.does("up", "--this-machine", "--cores", "1", SLURM_JOB_ID="7")
+    assert "a script that ends with `cantle up --foreground` stays" in told
+    assert "batch job" not in here.does("up", "other", "--cores", "1")
+
+
 def test_there_is_one_pilot_of_a_name_and_any_number_of_names(here: Here) -> None:
     here.does("up", "--cores", "1")
     assert "the pilot default is up already" in here.does("up", code=1)

@@ -220,10 +220,15 @@ JOBS = ("SLURM_JOB_ID", "SLURM_JOB_ID_HET_GROUP_0", "PBS_JOBID", "LSB_JOBID", "P
 """One of these is set wherever we may be inside a batch job."""
 
 
+def in_a_batch_job() -> bool:
+    """Whether all of a batch job is around us: a run within a task of ours has what the task has."""
+    return "CANTLE_RUN" not in os.environ and any(name in os.environ for name in JOBS)
+
+
 def _surroundings(asked: Namespace) -> Around | None:
     """The batch job or the launch that we are part of."""
-    if asked.launch is None and ("CANTLE_RUN" in os.environ or not any(name in os.environ for name in JOBS)):
-        return None  # a run within a task of ours has what the task has, not the whole job
+    if asked.launch is None and not in_a_batch_job():
+        return None
     from cantle.cli.inside import around
 
     return around(asked)

@@ -9,7 +9,7 @@ from cantle.cli.command import USAGE_ERROR, Command
 from cantle.cli.daemon import Herald, go_on_without_terminal
 from cantle.cli.elastic import heed_scaling, take_back_leftovers
 from cantle.cli.ending import heed
-from cantle.cli.machine import as_before, machine_options, say, this_machine
+from cantle.cli.machine import as_before, in_a_batch_job, machine_options, say, this_machine
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -79,6 +79,9 @@ def _up(asked: Namespace) -> int:
     elif not asked.quiet:
         print(f"the pilot {asked.name} is up ({holder(layout.lock)}); its directory is {layout.directory}")
         print(f"Give it studies: cantle submit STUDY{_option(asked.name)}; end it: cantle down{_word(asked.name)}")
+        if in_a_batch_job():
+            stays = f"cantle up{_word(asked.name)} --foreground"
+            print(f"It is in a batch job, which is over when its script is; a script that ends with `{stays}` stays")
     return 0
 
 
@@ -209,7 +212,7 @@ def _jobs(asked: Namespace) -> int:
     from cantle.errors import RequestError
     from cantle.runtime.pilot.address import directory_of, is_pilot
     from cantle.runtime.pilot.messages import Jobs, Told
-    from cantle.runtime.pilot.visiting import ask
+    from cantle.runtime.pilot.visiting import ask, is_elsewhere
     from cantle.store.layout import Layout
     from cantle.store.lock import holder
 
@@ -217,7 +220,7 @@ def _jobs(asked: Namespace) -> int:
     if not layout.exists() or not is_pilot(layout):
         raise RequestError(f"there is no pilot {asked.name}; begin one with: cantle up{_word(asked.name)}")
     there = holder(layout.lock)
-    if there is not None:
+    if there is not None and not is_elsewhere(there):
         told = ask(layout.directory, asked.name, Jobs())
         if not isinstance(told, Told):
             raise RequestError(f"the pilot {asked.name} gave an answer that makes no sense here")
@@ -283,7 +286,7 @@ JOBS = Command(
     "",
     _jobs_arguments,
     _jobs,
-    "Also of a pilot that is not up: then how they stood when it ended.",
+    "Also of a pilot that is not up: then how they stood when it ended. Of one on another host, its directory tells.",
     """\
   cantle jobs
   cantle jobs night

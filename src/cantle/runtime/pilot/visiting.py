@@ -29,7 +29,7 @@ from cantle.runtime.pilot.messages import (
     unframed,
 )
 from cantle.store.layout import Layout
-from cantle.store.lock import holder
+from cantle.store.lock import Holder, holder
 
 QUICK_S = 10.0
 """A pilot that is well answers sooner, except a submission, which may have much to read."""
@@ -80,6 +80,11 @@ def _asked(pilot: Path, name: str, question: Question, timeout_s: float | None) 
     return answer, connection
 
 
+def is_elsewhere(there: Holder) -> bool:
+    """Whether the pilot is on another host, where its door cannot be reached from here."""
+    return there.host not in (os.uname().nodename, "?")
+
+
 def _address(pilot: Path, name: str) -> Address:
     layout = Layout(pilot)
     there = holder(layout.lock) if layout.lock.exists() else None
@@ -87,11 +92,12 @@ def _address(pilot: Path, name: str) -> Address:
         if not layout.exists():
             raise RequestError(f"there is no pilot {name}; begin one with: cantle up {name}")
         raise RequestError(f"the pilot {name} is not up; go on with it: cantle up {name}")
-    here = os.uname().nodename
     address = published(layout)
-    if there.host not in (here, "?"):
+    if is_elsewhere(there):
+        host = there.host
         raise RequestError(
-            f"the pilot {name} is on host {there.host} (pid {there.pid}); ask it from there, not from {here}"
+            f"the pilot {name} is on host {host} (pid {there.pid}); ask it from there, not from {os.uname().nodename}: "
+            f"`ssh {host}`, or in its job of Slurm `srun --jobid=JOB --overlap --nodelist={host} cantle ...`"
         )
     if address is None or address.pid != there.pid:
         raise RequestError(f"the pilot {name} (pid {there.pid}) is just coming up or going down; try again in a moment")
