@@ -26,11 +26,11 @@ def work(parts: list[int], factor: int, until: str) -> int:
 
 
 def nodes_there() -> int:
-    """How many nodes there are, as `cantle status` has it."""
+    """How many nodes there are, as `cantle status` has it; those that leave count until they have gone."""
     told = subprocess.run(
         [sys.executable, "-m", "cantle", "status", "grown", "--json"], capture_output=True, check=True
     )
-    return sum(kind["there"] for kind in json.loads(told.stdout)["scaling"]["kinds"])
+    return sum(kind["there"] + kind["leaving"] for kind in json.loads(told.stdout)["scaling"]["kinds"])
 
 
 def when_there_are(count: int, why: str, then: Path) -> None:

@@ -18,6 +18,8 @@ from cluster.guard import Guarded  # noqa: E402
 from cluster.scene import outputs, scene  # noqa: E402
 
 _PROGRAMS = Path(__file__).parent / "cluster" / "programs"
+_PATIENCE_S = 900
+"""For a test on a cluster, which waits for many things, each of them patiently (`cluster.identity.PATIENCE_S`)."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -29,6 +31,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "standing_cluster" in getattr(item, "fixturenames", ()):
             item.add_marker("cluster")
             item.add_marker("real")
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(_PATIENCE_S))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -52,6 +52,11 @@ def together(place: Path, count: int) -> str:
     )
 
 
+def waits_for(file: Path) -> str:
+    """Begin of a shell command: it goes on when there is this file."""
+    return f"until [ -e {file} ]; do sleep 0.1; done; "
+
+
 def run(
     out: Path, command: str, values: str, allocation: Allocation, scaler: Scaler | None, needs: Needs | None = None
 ) -> Outcome:

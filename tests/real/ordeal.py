@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from cluster import Cluster
+from cluster.identity import PATIENCE_S
 
 from cantle.model.records import AnyRecord, Launch, NodeLost, NodesJoined, TaskEnded
 from cantle.store.journal import read
@@ -20,9 +21,10 @@ from cantle.store.layout import Layout
 CANTLE = [sys.executable, "-m", "cantle"]
 
 # Says that it runs and where, waits until it may go on, and says that it is done. Appending a line is one write.
+# While it waits, the time of a file tells when it was last alive.
 WORK = """\
 echo "begin {task} $CANTLE_ATTEMPT $(hostname)" >>{place}/ledger
-until [ -e {place}/go ]; do sleep 0.1; done
+until [ -e {place}/go ]; do : >{place}/alive.{task}.$CANTLE_ATTEMPT; sleep 0.1; done
 sleep {pause}
 {then}
 echo "end {task} $CANTLE_ATTEMPT $(hostname)" >>{place}/ledger
@@ -117,13 +119,17 @@ class Ordeal:
         lines = [line.split() for line in ledger.read_text().splitlines()] if ledger.exists() else []
         return {(int(task), int(attempt)) for word, task, attempt, host in lines if word == what and node in ("", host)}
 
+    def last_alive(self, attempts: Iterable[tuple[int, int]]) -> float:
+        """Until when at least one of these attempts waited: seconds since the epoch, a tenth of a second too early at most."""
+        return max((self.place / f"alive.{task}.{attempt}").stat().st_mtime for task, attempt in attempts)
+
     def left_on(self, node: str) -> list[str]:
         """Processes of the run there, as the head sees them: no network is needed for that."""
         return [line for line in self.cluster.guests(node).values() if "cantle" in line or str(self.place) in line]
 
     # Waiting
 
-    def until(self, true: Callable[[], object], seconds: float = 40, seen: Callable[[], object] = str) -> None:
+    def until(self, true: Callable[[], object], seconds: float = PATIENCE_S, seen: Callable[[], object] = str) -> None:
         """Wait until it is true; `seen` tells what there is instead."""
         deadline = time.monotonic() + seconds
         while not true():
@@ -140,7 +146,7 @@ class Ordeal:
         """All tasks may end."""
         (self.place / "go").touch()
 
-    def ends(self, code: int = 0, seconds: float = 60) -> str:
+    def ends(self, code: int = 0, seconds: float = PATIENCE_S) -> str:
         """Wait for the end. What it told."""
         assert self.conductor is not None
         try:
@@ -164,8 +170,8 @@ class Ordeal:
     def nothing_is_left(self) -> None:
         """No process of the run is left on any node that runs, and none here."""
         for node in self.cluster.others(self.job):
-            self.until(lambda node=node: not self.left_on(node), 15, lambda node=node: self.left_on(node))
-        self.until(lambda: not self.left_here(), 15, self.left_here)
+            self.until(lambda node=node: not self.left_on(node), seen=lambda node=node: self.left_on(node))
+        self.until(lambda: not self.left_here(), seen=self.left_here)
 
     def left_here(self) -> dict[int, str]:
         """Processes of the run on this machine, and their command lines."""
@@ -218,7 +224,7 @@ class JobOrdeal(Ordeal):
         """Whether Slurm has nothing more to do with it."""
         return self.cluster.job_state(self.job) not in ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING")
 
-    def ends(self, code: int = 0, seconds: float = 60) -> str:
+    def ends(self, code: int = 0, seconds: float = PATIENCE_S) -> str:
         if self.conductor is not None:
             return super().ends(code, seconds)
         self.until(self.over, seconds)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from cluster import Cluster
-from cluster.identity import wait_until
+from cluster.identity import PATIENCE_S, wait_until
 
 from cantle.model.records import AnyRecord, NodeLost, NodesJoined, TaskEnded
 from cantle.store.journal import read
@@ -44,13 +43,13 @@ class Place:
 
     def submit(self, cluster: Cluster, script: str, *options: str) -> None:
         """Begin to run it as a job."""
-        words = ["sbatch", "--time=5", f"--output={self.top}/said", f"--chdir={self.top}", *options]
+        words = ["sbatch", "--time=15", f"--output={self.top}/said", f"--chdir={self.top}", *options]
         cluster.slurm(words, text=f"#!/bin/bash\n{script}\necho $? > ended.new; mv ended.new ended\n")
 
     def batch(self, cluster: Cluster, script: str, *options: str) -> str:
         """Run it as a job to its end; what it said."""
         self.submit(cluster, script, *options)
-        assert wait_until(lambda: (self.top / "ended").exists(), 100, 0.1), self.said
+        assert wait_until((self.top / "ended").exists), self.said
         assert (self.top / "ended").read_text() == "0\n", self.said
         return self.said
 
@@ -76,12 +75,14 @@ def test_a_run_in_a_batch_job_uses_all_its_nodes_and_knows_when_they_go(
     tidy_cluster: Cluster, shared_path: Path
 ) -> None:
     place = Place(shared_path, 3, cores=2)
-    begun = time.time()
-    said = place.batch(
-        tidy_cluster, f"{CANTLE} run study.yaml -o out", "--nodes=3", "--ntasks-per-node=2", "--mem-per-cpu=100"
+    script = (
+        f"date -d $(squeue --noheader --jobs=$SLURM_JOB_ID --format=%e) +%s > until\n{CANTLE} run study.yaml -o out"
     )
+    said = place.batch(tidy_cluster, script, "--nodes=3", "--ntasks-per-node=2", "--mem-per-cpu=100")
     assert len(place.hosts) == 3, said
-    assert all(200 < end - begun < 400 for end in place.ends())
+    until = int((shared_path / "until").read_text())
+    assert len(place.ends()) == 3
+    assert all(abs(end - until) <= 60 for end in place.ends()), (place.ends(), until)
     for path in shared_path.glob("env-*"):
         names = {line.partition("=")[0] for line in path.read_text().splitlines()}
         assert "SLURM_JOB_ID" in names
@@ -103,7 +104,7 @@ def test_o20_a_job_that_was_granted_one_core_of_each_node_uses_one_where_nothing
         said = place.batch(tidy_cluster, f"{CANTLE} run study.yaml -o out", *shape)
         assert "1 core of this machine's" in said
     else:
-        done = launched(tidy_cluster, place, "srun", *shape, "--time=5")
+        done = launched(tidy_cluster, place, "srun", *shape, "--time=15")
         assert done.returncode == 0, done.stderr
     nodes = [node for record in place.records() if isinstance(record, NodesJoined) for node in record.nodes]
     assert [(node.cores, node.core_ids) for node in nodes] == [(1, ()), (1, ())]
@@ -114,7 +115,9 @@ def test_o16_steps_of_the_job_that_hold_everything_do_not_keep_runners_away(
     cluster: Cluster, shared_path: Path
 ) -> None:
     place = Place(shared_path, 2, cores=2)
-    script = f"srun --nodes=2 --ntasks=8 sleep 240 &\nsleep 1\n{CANTLE} run study.yaml -o out && kill %1"
+    hog = "srun --nodes=2 --ntasks=8 sh -c 'touch holds-$SLURM_PROCID; exec sleep 800' &"
+    all_held = "until [ $(ls | grep -c ^holds-) -eq 8 ]; do sleep 0.1; done"
+    script = f"{hog}\n{all_held}\n{CANTLE} run study.yaml -o out && kill %1"
     place.batch(cluster, script, "--nodes=2", "--ntasks-per-node=4")
     assert len(place.hosts) == 2
 
@@ -125,7 +128,7 @@ def test_a_shell_on_a_machine_outside_of_the_job_puts_all_work_inside(tidy_clust
         "salloc",
         "--nodes=2",
         "--ntasks-per-node=2",
-        "--time=5",
+        "--time=15",
         *CANTLE.split(),
         "run",
         "study.yaml",
@@ -133,7 +136,7 @@ def test_a_shell_on_a_machine_outside_of_the_job_puts_all_work_inside(tidy_clust
         "out",
     ]
     done = subprocess.run(
-        words, env=tidy_cluster.env, cwd=shared_path, capture_output=True, text=True, timeout=100, check=False
+        words, env=tidy_cluster.env, cwd=shared_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 nodes, of which this machine is none" in done.stdout
@@ -173,12 +176,12 @@ def test_a_node_that_dies_costs_its_own_attempts_and_no_other_runner(cluster: Cl
     place.submit(
         cluster, f"{CANTLE} run study.yaml -o out --silence 4", "--nodes=3", "--ntasks-per-node=2", "--no-kill"
     )
-    assert wait_until(lambda: len(place.hosts) == 3, 60, 0.1), place.said
+    assert wait_until(lambda: len(place.hosts) == 3), place.said
     conducting = next(record.nodes[0].name for record in place.records() if isinstance(record, NodesJoined))
     cluster.kill(max(place.hosts.keys() - {conducting}), tell=True)
-    assert wait_until(lambda: any(isinstance(record, NodeLost) for record in place.records()), 60, 0.2), place.said
+    assert wait_until(lambda: any(isinstance(record, NodeLost) for record in place.records())), place.said
     (shared_path / "go").touch()
-    assert wait_until(lambda: (shared_path / "ended").exists(), 100, 0.1), place.said
+    assert wait_until((shared_path / "ended").exists), place.said
     assert (shared_path / "ended").read_text() == "0\n", place.said
     ended = [record for record in place.records() if isinstance(record, TaskEnded)]
     assert Counter(record.outcome for record in ended)["done"] == 4
@@ -189,14 +192,14 @@ def test_o24_a_node_that_is_gone_already_does_not_keep_the_others_away(cluster: 
     place = Place(shared_path, 2, cores=2)
     script = f"hostname > begun\nuntil [ -e go ]; do sleep 0.1; done\n{CANTLE} run study.yaml -o out"
     place.submit(cluster, script, "--nodes=3", "--ntasks-per-node=2", "--no-kill")
-    assert wait_until(lambda: (shared_path / "begun").exists() and (shared_path / "begun").read_text(), 60, 0.1)
+    assert wait_until(lambda: (shared_path / "begun").exists() and (shared_path / "begun").read_text())
     first = (shared_path / "begun").read_text().strip()
     job = cluster.slurm(["squeue", "--noheader", "--format=%N", "--states=running"]).stdout.strip()
     of_job = cluster.slurm(["scontrol", "show", "hostnames", job]).stdout.split()
     gone = next(name for name in of_job if name != first)
     cluster.kill(gone, tell=True)
     (shared_path / "go").touch()
-    assert wait_until(lambda: (shared_path / "ended").exists(), 100, 0.1), place.said
+    assert wait_until((shared_path / "ended").exists), place.said
     assert (shared_path / "ended").read_text() == "0\n", place.said
     assert len(place.hosts) == 2
     assert gone not in place.hosts
@@ -210,14 +213,14 @@ def launched(cluster: Cluster, place: Place, *words: str) -> subprocess.Complete
         cwd=place.top,
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=PATIENCE_S,
         check=False,
     )
 
 
 def test_srun_starts_copies_of_which_one_conducts(tidy_cluster: Cluster, shared_path: Path) -> None:
     place = Place(shared_path, 2, cores=2)
-    done = launched(tidy_cluster, place, "srun", "--nodes=2", "--ntasks=4", "--ntasks-per-node=2", "--time=5")
+    done = launched(tidy_cluster, place, "srun", "--nodes=2", "--ntasks=4", "--ntasks-per-node=2", "--time=15")
     assert done.returncode == 0, done.stderr
     assert len(place.hosts) == 2
     assert done.stdout.count("tasks done") == 1
@@ -235,7 +238,7 @@ def test_o16_a_step_on_several_nodes_starts_although_the_copies_hold_all_cores(
         "  description: a rank on each node\n"
         f"  run: {{cmd: '$(LAUNCHER) hostname > {shared_path}/ranks', nodes: 2, procs: 2}}\n"
     )
-    done = launched(tidy_cluster, place, "srun", "--nodes=2", "--ntasks=2", "--cpus-per-task=4", "--time=5")
+    done = launched(tidy_cluster, place, "srun", "--nodes=2", "--ntasks=2", "--cpus-per-task=4", "--time=15")
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(set((shared_path / "ranks").read_text().split())) == 2
 
@@ -243,7 +246,7 @@ def test_o16_a_step_on_several_nodes_starts_although_the_copies_hold_all_cores(
 def test_srun_with_pmi_needs_no_directory_to_meet_in(tidy_cluster: Cluster, shared_path: Path) -> None:
     place = Place(shared_path, 2, cores=2)
     done = launched(
-        tidy_cluster, place, "srun", "--mpi=pmi2", "--nodes=2", "--ntasks=2", "--cpus-per-task=2", "--time=5"
+        tidy_cluster, place, "srun", "--mpi=pmi2", "--nodes=2", "--ntasks=2", "--cpus-per-task=2", "--time=15"
     )
     assert done.returncode == 0, done.stderr
     assert len(place.hosts) == 2

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from cluster import Cluster
-from cluster.identity import wait_until
-from growing_rig import Happened, together
+from cluster.identity import PATIENCE_S, wait_until
+from growing_rig import Happened, together, waits_for
 
 from cantle.model.records import NodeReleased, NodesJoined, RequestAnswered
 from cantle.store.journal import read
@@ -29,7 +29,7 @@ def begin(cluster: Cluster, path: Path, *words: str) -> subprocess.Popen[str]:
 
 
 def ended(process: subprocess.Popen[str]) -> str:
-    said, _ = process.communicate(timeout=90)
+    said, _ = process.communicate(timeout=PATIENCE_S)
     print(said)
     return said
 
@@ -37,6 +37,11 @@ def ended(process: subprocess.Popen[str]) -> str:
 def has_said(out: Path, kind: type) -> bool:
     journal = Layout(out).journal
     return journal.exists() and any(isinstance(record, kind) for record in read(journal))
+
+
+def refusals(out: Path) -> list[RequestAnswered]:
+    answers = Happened(out).of(RequestAnswered) if Layout(out).journal.exists() else []
+    return [answer for answer in answers if answer.refused]
 
 
 def runners(cluster: Cluster, host: str) -> int:
@@ -48,17 +53,19 @@ def runners(cluster: Cluster, host: str) -> int:
 def test_hosts_of_a_pool_work_and_one_that_is_given_back_keeps_nothing(
     tidy_cluster: Cluster, shared_path: Path
 ) -> None:
-    command = together(shared_path, 3) + "test {} = 1 && sleep 6 || sleep 0.2"
+    go = shared_path / "go"
+    command = together(shared_path, 3) + "test {} = 1 || exit 0; " + waits_for(go)
     process = begin(tidy_cluster, shared_path, "map", command, "--range", "1-6", "-o", "out", "--kinds", POOL)
     out = shared_path / "out"
     try:
-        assert wait_until(lambda: has_said(out, NodeReleased), 60)
+        assert wait_until(lambda: has_said(out, NodeReleased))
         happened = Happened(out)
         [released] = happened.of(NodeReleased)
         name = happened.nodes[released.node].name
         assert not released.problem
-        assert wait_until(lambda: runners(tidy_cluster, name) == 0, 10), "its runner is gone while the run goes on"
+        assert wait_until(lambda: runners(tidy_cluster, name) == 0), "its runner is gone while the run goes on"
     finally:
+        go.touch()
         ended(process)
     assert process.returncode == 0
     happened = Happened(out)
@@ -71,18 +78,24 @@ def test_hosts_of_a_pool_work_and_one_that_is_given_back_keeps_nothing(
 
 def test_a_host_of_a_pool_that_cannot_be_had_is_refused_by_name(tidy_cluster: Cluster, shared_path: Path) -> None:
     pool = "lab: {cores: 1, hosts: 'c1,nosuchhost'}"
-    process = begin(tidy_cluster, shared_path, "map", "sleep 3; echo", "--range", "1-2", "-o", "out", "--kinds", pool)
-    ended(process)
+    go = shared_path / "go"
+    command = waits_for(go) + "echo {}"
+    process = begin(tidy_cluster, shared_path, "map", command, "--range", "1-2", "-o", "out", "--kinds", pool)
+    try:
+        assert wait_until(lambda: refusals(shared_path / "out"))
+    finally:
+        go.touch()
+        ended(process)
     assert process.returncode == 0, "the one that is there did all"
-    answers = Happened(shared_path / "out").of(RequestAnswered)
-    assert answers[-1].refused == 1 and answers[-1].detail.startswith("nosuchhost: ssh: Could not resolve")
+    first = refusals(shared_path / "out")[0]
+    assert first.refused == 1 and first.detail.startswith("nosuchhost: ssh: Could not resolve")
 
 
 def test_when_its_conductor_is_killed_the_runners_of_a_pool_end(tidy_cluster: Cluster, shared_path: Path) -> None:
-    process = begin(tidy_cluster, shared_path, "map", "sleep 99; echo", "--range", "1-4", "-o", "out", "--kinds", POOL)
+    process = begin(tidy_cluster, shared_path, "map", "sleep 999; echo", "--range", "1-4", "-o", "out", "--kinds", POOL)
     try:
-        assert wait_until(lambda: has_said(shared_path / "out", NodesJoined), 60)
+        assert wait_until(lambda: has_said(shared_path / "out", NodesJoined))
     finally:
         os.kill(process.pid, signal.SIGKILL)
         ended(process)
-    assert wait_until(lambda: not any(runners(tidy_cluster, host) for host in ("c1", "c2")), 30)
+    assert wait_until(lambda: not any(runners(tidy_cluster, host) for host in ("c1", "c2")))

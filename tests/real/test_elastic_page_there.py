@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from cluster import Cluster
-from cluster.identity import wait_until
+from cluster.identity import PATIENCE_S, wait_until
 from growing_rig import Happened
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "elastic.md").read_text()
@@ -30,11 +30,11 @@ def test_it_runs_on_machines_that_come_and_leaves_nothing(
     env = {**tidy_cluster.env, "PATH": f"{tmp_path}:{tidy_cluster.env['PATH']}"}
     done = subprocess.run(
         ["/bin/sh", "-c", command], cwd=shared_path, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        timeout=120, check=False,
+        timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     happened = Happened(shared_path / command.partition(" -o ")[2].split()[0])
     assert happened.done() == dict.fromkeys(range(8), 1)
     assert {node.cores for node in happened.nodes} == {2}
     assert {node.machine for node in happened.nodes} <= set(tidy_cluster.nodes)
-    assert wait_until(lambda: not tidy_cluster.slurm(["squeue", "--noheader"]).stdout.strip(), 20)
+    assert wait_until(lambda: not tidy_cluster.slurm(["squeue", "--noheader"]).stdout.strip())

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from cluster import Cluster
-from cluster.identity import wait_until
-from growing_rig import Happened, together
+from cluster.identity import PATIENCE_S, wait_until
+from growing_rig import Happened, together, waits_for
 
 from cantle.core.state import State
 from cantle.model.records import NodeReleased, NodesJoined, RequestAnswered
@@ -42,9 +42,14 @@ class Place:
 
     def cantle(self, *words: str) -> subprocess.CompletedProcess[str]:
         process = self.begin(*words)
-        said, _ = process.communicate(timeout=120)
-        print(said)
+        said = self.ended(process)
         return subprocess.CompletedProcess(words, process.returncode, said, "")
+
+    def ended(self, process: subprocess.Popen[str]) -> str:
+        """What it said, when it is over."""
+        said, _ = process.communicate(timeout=PATIENCE_S)
+        print(said)
+        return said
 
     def jobs(self) -> list[str]:
         """Our jobs that are not over, by number."""
@@ -81,24 +86,23 @@ def test_nodes_come_as_jobs_work_and_leave_nothing_in_the_queue(place: Place) ->
     assert [node.kind for node in happened.nodes] == ["cpu", "cpu"]
     assert all(node.ends_at for node in happened.nodes), "a node knows when its job ends"
     assert {record.request for record in happened.of(NodesJoined)} == {0}
-    assert wait_until(lambda: not place.jobs(), 20)
+    assert wait_until(lambda: not place.jobs(), every=0.2)
     assert place.left() == []
 
 
 def test_a_job_that_waits_is_on_its_way_with_slurms_reason(place: Place) -> None:
     process = place.begin("map", "echo", "--range", "1-2", "-o", "out", "--kinds", LATER)
     try:
-        assert wait_until(lambda: place.has_said(RequestAnswered), 60)
+        assert wait_until(lambda: place.has_said(RequestAnswered))
         assert wait_until(
-            lambda: any("BeginTime" in record.detail for record in Happened(place.out).of(RequestAnswered)), 30
+            lambda: any("BeginTime" in record.detail for record in Happened(place.out).of(RequestAnswered))
         )
         answers = [r for r in Happened(place.out).of(RequestAnswered) if "BeginTime" in r.detail]
         assert answers[-1].coming == 1 and not answers[-1].refused
         assert len(place.jobs()) == 1
     finally:
         process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=60)
-        print(said)
+        place.ended(process)
     assert process.returncode == 3, "Ctrl-C"
     assert place.jobs() == [], "jobs that waited were canceled before the conductor left"
     assert place.left() == []
@@ -106,32 +110,38 @@ def test_a_job_that_waits_is_on_its_way_with_slurms_reason(place: Place) -> None
 
 def test_a_job_that_slurm_refuses_is_told_in_its_words(place: Place) -> None:
     wrong = "cpu: {cores: 2, max: 1, provider: slurm, queue: nosuch}"
-    done = place.cantle("map", "sleep 1.5; echo", "--range", "1-3", "-o", "out", "--kinds", wrong, "--cores", "1")
-    assert done.returncode == 0, "this machine serves as well"
-    assert place.has_said(RequestAnswered)
+    go = place.path / "go"
+    words = ("map", waits_for(go) + "echo {}", "--range", "1-3", "-o", "out", "--kinds", wrong, "--cores", "1")
+    process = place.begin(*words)
+    try:
+        assert wait_until(lambda: place.has_said(RequestAnswered))
+    finally:
+        go.touch()
+        place.ended(process)
+    assert process.returncode == 0, "this machine serves as well"
     answer = Happened(place.out).of(RequestAnswered)[0]
     assert answer.refused == 1 and not answer.coming and "invalid partition" in answer.detail.lower()
 
 
 def test_ctrl_c_while_tasks_run_ends_the_jobs(place: Place) -> None:
-    process = place.begin("map", "sleep 60; echo", "--range", "1-2", "-o", "out", "--kinds", CPU)
+    process = place.begin("map", "sleep 600; echo", "--range", "1-2", "-o", "out", "--kinds", CPU)
     try:
-        assert wait_until(lambda: place.has_said(NodesJoined), 60)
+        assert wait_until(lambda: place.has_said(NodesJoined))
     finally:
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        place.ended(process)
     assert process.returncode == 3
-    assert wait_until(lambda: not place.jobs(), 20)
+    assert wait_until(lambda: not place.jobs(), every=0.2)
     assert place.left() == []
 
 
 def killed_before_its_job_began(place: Place) -> None:
     process = place.begin("map", "echo", "--range", "1-2", "-o", "out", "--kinds", LATER)
     try:
-        assert wait_until(place.jobs, 60)
+        assert wait_until(place.jobs, every=0.2)
     finally:
         os.kill(process.pid, signal.SIGKILL)
-        process.communicate(timeout=60)
+        place.ended(process)
 
 
 def test_killed_before_its_job_began_a_run_is_resumed_and_leaves_none_in_the_queue(place: Place) -> None:
@@ -144,7 +154,7 @@ def test_killed_before_its_job_began_a_run_is_resumed_and_leaves_none_in_the_que
     happened = Happened(place.out)
     assert happened.done() == {0: 1, 1: 1}
     assert happened.asked() == {"cpu": 2}, "what was asked of the dead conductor is asked anew, once"
-    assert wait_until(lambda: not place.jobs(), 20)
+    assert wait_until(lambda: not place.jobs(), every=0.2)
     assert place.left() == []
 
 
@@ -157,21 +167,22 @@ def test_killed_before_its_job_began_a_run_is_canceled_with_its_job(place: Place
 
 
 def test_killed_while_its_nodes_work_a_run_leaves_jobs_that_end_by_themselves(place: Place) -> None:
-    process = place.begin("map", "sleep 300; echo", "--range", "1-2", "-o", "out", "--kinds", CPU, "--silence", "4")
+    process = place.begin("map", "sleep 600; echo", "--range", "1-2", "-o", "out", "--kinds", CPU, "--silence", "4")
     try:
-        assert wait_until(lambda: place.has_said(NodesJoined), 60)
+        assert wait_until(lambda: place.has_said(NodesJoined))
     finally:
         os.kill(process.pid, signal.SIGKILL)
-        process.communicate(timeout=60)
-    assert wait_until(lambda: not place.jobs(), 40), "the runner heard no conductor, and its job ended"
+        place.ended(process)
+    assert wait_until(lambda: not place.jobs(), every=0.2), "the runner heard no conductor, and its job ended"
 
 
 def test_a_job_of_several_nodes_gives_a_single_one_back_while_the_other_works(place: Place) -> None:
     block = "cpu: {cores: 1, provider: slurm, lasts: 10 min, block: 2, whole_nodes: true}"
-    command = "test {} = 1 && sleep 12 || sleep 1"
+    go = place.path / "go"
+    command = "test {} = 1 || exit 0; " + waits_for(go)
     process = place.begin("map", command, "--range", "1-2", "-o", "out", "--kinds", block)
     try:
-        assert wait_until(lambda: place.has_said(NodeReleased), 60)
+        assert wait_until(lambda: place.has_said(NodeReleased))
         [job] = place.jobs()
         happened = Happened(place.out)
         [released] = happened.of(NodeReleased)
@@ -182,13 +193,13 @@ def test_a_job_of_several_nodes_gives_a_single_one_back_while_the_other_works(pl
                 "Slurm does not let a job go on without its first node"
             )
         else:
-            assert wait_until(lambda: place.cluster.slurm(held).stdout.strip() == "1", 10)
+            assert wait_until(lambda: place.cluster.slurm(held).stdout.strip() == "1", every=0.2)
     finally:
-        said, _ = process.communicate(timeout=60)
-        print(said)
+        go.touch()
+        said = place.ended(process)
     assert process.returncode == 0
     assert Happened(place.out).done() == {0: 1, 1: 1}
     assert ("until all of its 2 nodes are given back" in said) == (
         node.machine == min(n.machine for n in happened.nodes)
     )
-    assert wait_until(lambda: not place.jobs(), 20)
+    assert wait_until(lambda: not place.jobs(), every=0.2)

@@ -197,7 +197,7 @@ say("hosts", " ".join([client.scheduler.address, *sorted(hosts)]))
 """,
     ).write()
     words = [sys.executable, "-m", "cantle", "run", "study.yaml", "-o", "out", "-j", "c1:2", "c2:2"]
-    done = subprocess.run(words, cwd=shared_path, env=tidy_cluster.env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(words, cwd=shared_path, env=tidy_cluster.env, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stdout + done.stderr
     address, *hosts = said(shared_path, "hosts").split()
     assert hosts == ["c1", "c2"]

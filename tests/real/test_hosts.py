@@ -16,7 +16,11 @@ from pathlib import Path
 
 import pytest
 from cluster import Cluster
-from cluster.identity import wait_until
+from cluster.identity import PATIENCE_S, wait_until
+
+from cantle.model.records import NodeLost
+from cantle.store.journal import read
+from cantle.store.layout import Layout
 
 STUDY = """\
 description: {{name: hosts, description: where tasks run}}
@@ -36,28 +40,47 @@ while set -- here-*; [ $# -lt {n} ]; do sleep 0.1; done
 
 
 def study(place: Path, cmd: str, tasks: int) -> str:
-    """A study of so many tasks. `MEET` in its command waits until all of them run at once."""
+    """A study of so many tasks. In its command `MEET` waits until all of them run at once, `GO` for `go`."""
     meeting = place / "meeting"
     meeting.mkdir(exist_ok=True)
     (place / "meet.sh").write_text(MEET.format(n=tasks))
     cmd = cmd.replace("MEET", f"sh {place}/meet.sh {meeting}")
+    cmd = cmd.replace("GO", f"until [ -e {place}/go ]; do sleep 0.1; done")
     path = place / "study.yaml"
     path.write_text(STUDY.format(cmd=f"{cmd}; true $(X)", values=list(range(tasks))))
     return str(path)
 
 
 def cantle(cluster: Cluster, place: Path, *words: str, **options: object) -> subprocess.CompletedProcess[str]:
-    return cluster.run([sys.executable, "-m", "cantle", *words], cwd=place, timeout=120, check=False, **options)
+    return cluster.run(
+        [sys.executable, "-m", "cantle", *words], cwd=place, timeout=2 * PATIENCE_S, check=False, **options
+    )
+
+
+def go(place: Path) -> None:
+    (place / "go").touch()
+
+
+def here(place: Path, attempt: int = 1) -> int:
+    """How many tasks have come to the meeting in this attempt."""
+    return len(list((place / "meeting").glob(f"here-*-{attempt}")))
+
+
+def lost_nodes(place: Path) -> int:
+    journal = Layout(place / "out").journal
+    return sum(isinstance(record, NodeLost) for record in read(journal)) if journal.exists() else 0
 
 
 @contextmanager
-def begun(cluster: Cluster, place: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
+def begun(cluster: Cluster, place: Path, *words: str, told: Path | None = None) -> Iterator[subprocess.Popen[str]]:
+    """What it says goes to the file `told`, if there is one, else to `communicate`."""
+    output = told.open("w") if told else subprocess.PIPE
     process = subprocess.Popen(
         [sys.executable, "-m", "cantle", *words],
         cwd=place,
         env=cluster.env,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
+        stdout=output,
         stderr=subprocess.STDOUT,
         text=True,
     )
@@ -66,8 +89,9 @@ def begun(cluster: Cluster, place: Path, *words: str) -> Iterator[subprocess.Pop
     finally:
         process.kill()
         process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
+        for stream in (process.stdout, output):
+            if stream is not None and not isinstance(stream, int):
+                stream.close()
 
 
 def output(place: Path) -> list[str]:
@@ -83,17 +107,22 @@ def test_tasks_run_here_and_on_hosts_with_as_many_cores_as_were_said(tidy_cluste
     done = cantle(tidy_cluster, shared_path, "run", file, "-o", "out", "-j", "2", "c1:2", "c[2-3]:2")
     assert done.returncode == 0, done.stdout + done.stderr
     assert Counter(output(shared_path)) == {os.uname().nodename: 2, "c1": 2, "c2": 2, "c3": 2}
-    assert wait_until(lambda: not our_runners(tidy_cluster, ["c1", "c2", "c3"]), 20)
+    assert wait_until(lambda: not our_runners(tidy_cluster, ["c1", "c2", "c3"]))
 
 
 def test_a_host_that_cannot_be_had_is_named_with_the_words_of_ssh_and_the_others_do_the_work(cluster, shared_path):
     cluster.kill("c2", "net")
-    file = study(shared_path, "hostname; sleep 4", 4)
-    done = cantle(cluster, shared_path, "run", file, "-o", "out", "-j", "c1:1", "c2:4", "nobody-knows:2")
-    assert done.returncode == 0, done.stdout + done.stderr
+    told = shared_path / "told"
+    file = study(shared_path, "hostname; GO", 4)
+    hosts = ("c1:1", "c2:4", "nobody-knows:2")
+    with begun(cluster, shared_path, "run", file, "-o", "out", "-j", *hosts, told=told) as process:
+        said = told.read_text
+        assert wait_until(lambda: "nobody-knows: ssh: Could not resolve hostname nobody-knows" in said()), said()
+        assert wait_until(lambda: "c2: ssh: connect to host" in said()), said()
+        go(shared_path)
+        assert process.wait(PATIENCE_S) == 0, said()
     assert set(output(shared_path)) == {"c1"}
-    assert "nobody-knows: ssh: Could not resolve hostname nobody-knows" in done.stdout
-    assert "c2: ssh: connect to host" in done.stdout
+    assert len(output(shared_path)) == 4
 
 
 def test_a_host_file_and_an_alias_with_set_up(cluster, shared_path):
@@ -117,12 +146,13 @@ def test_a_set_up_command_that_fails_on_a_host_is_told(cluster, shared_path):
 
 
 def test_runners_end_when_the_conductor_is_killed_and_the_rest_is_done_by_resume(tidy_cluster, shared_path):
-    file = study(shared_path, "date >> $(WORKSPACE)/../../times; sleep 4; hostname", 4)
+    file = study(shared_path, "date >> $(WORKSPACE)/../../times; GO; MEET; hostname", 4)
     with begun(tidy_cluster, shared_path, "run", file, "-o", "out", "-j", "c1:2", "c2:2") as process:
-        assert wait_until(lambda: (shared_path / "out" / "times").exists(), 60)
+        assert wait_until((shared_path / "out" / "times").exists)
         process.kill()
         process.communicate()
-        assert wait_until(lambda: not our_runners(tidy_cluster, ["c1", "c2"]), 20)
+        assert wait_until(lambda: not our_runners(tidy_cluster, ["c1", "c2"]))
+        go(shared_path)
         again = cantle(tidy_cluster, shared_path, "resume", "out")
         assert again.returncode == 0, again.stdout + again.stderr
         assert "as the run had it: -j c1:2 c2:2" in again.stderr
@@ -130,18 +160,20 @@ def test_runners_end_when_the_conductor_is_killed_and_the_rest_is_done_by_resume
 
 
 def test_killing_the_ssh_client_costs_that_hosts_attempts_alone_and_it_is_started_again(tidy_cluster, shared_path):
-    file = study(shared_path, "MEET; touch $(WORKSPACE)/../../begun; sleep 3; hostname", 4)
+    file = study(shared_path, "MEET; GO; hostname", 4)
     with begun(tidy_cluster, shared_path, "run", file, "-o", "out", "-j", "c1:2", "c2:2") as process:
-        assert wait_until(lambda: (shared_path / "out" / "begun").exists(), 60)
+        assert wait_until(lambda: here(shared_path) == 4)
         clients = [pid for pid, words in children_of(process.pid) if "ssh" in words and " c1 exec" in words]
         assert len(clients) == 1
         os.kill(clients[0], signal.SIGKILL)
-        told, _ = process.communicate(timeout=90)
+        assert wait_until(lambda: here(shared_path, 2) == 2), "the two that ran there begin again there"
+        go(shared_path)
+        told, _ = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, told
         assert "a node is lost: c1" in told
         assert Counter(output(shared_path)) == {"c1": 2, "c2": 2}
         assert "its runner ended" not in told
-        assert wait_until(lambda: not our_runners(tidy_cluster, ["c1", "c2"]), 20)
+        assert wait_until(lambda: not our_runners(tidy_cluster, ["c1", "c2"]))
 
 
 def children_of(pid: int) -> list[tuple[int, str]]:
@@ -152,44 +184,47 @@ def children_of(pid: int) -> list[tuple[int, str]]:
 
 
 def test_a_host_whose_power_goes_costs_its_attempts_and_no_more(cluster, shared_path):
-    file = study(shared_path, "MEET; touch $(WORKSPACE)/../../begun; sleep 3; hostname", 4)
+    file = study(shared_path, "MEET; GO; hostname", 4)
     with begun(cluster, shared_path, "run", file, "-o", "out", "-j", "c1:2", "c2:2", "--silence", "4") as process:
-        assert wait_until(lambda: (shared_path / "out" / "begun").exists(), 60)
+        assert wait_until(lambda: here(shared_path) == 4)
         cluster.kill("c1", "power")
-        told, _ = process.communicate(timeout=120)
+        assert wait_until(lambda: lost_nodes(shared_path))
+        go(shared_path)
+        told, _ = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, told
         assert "c1" in told
         assert len(output(shared_path)) == 4
 
 
 def test_the_only_host_is_cut_off_and_comes_back_and_the_run_goes_on_there(tidy_cluster, shared_path):
-    file = study(shared_path, "touch $(WORKSPACE)/../../begun; sleep 8; hostname", 2)
+    file = study(shared_path, "MEET; GO; hostname", 2)
     with begun(tidy_cluster, shared_path, "run", file, "-o", "out", "-j", "c1:2", "--silence", "4") as process:
-        assert wait_until(lambda: (shared_path / "out" / "begun").exists(), 60)
+        assert wait_until(lambda: here(shared_path) == 2)
         tidy_cluster.kill("c1", "net")
-        time.sleep(7)  # longer than the silence that makes it lost
+        assert wait_until(lambda: lost_nodes(shared_path))
         tidy_cluster.heal("c1")
-        told, _ = process.communicate(timeout=120)
+        go(shared_path)
+        told, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, told
     assert "a node is lost: c1" in told
-    assert output(shared_path)[-2:] == ["c1", "c1"]
-    assert wait_until(lambda: not our_runners(tidy_cluster, ["c1"]), 30)
+    assert output(shared_path) == ["c1", "c1"]
+    assert wait_until(lambda: not our_runners(tidy_cluster, ["c1"]))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_whole_run_elsewhere_ends_with_the_command_here(tidy_cluster, shared_path, number):
-    file = study(shared_path, "sleep 300", 1)
+    file = study(shared_path, "sleep 600", 1)
     with begun(tidy_cluster, shared_path, "run", file, "-r", "c1", "-j", "1") as process:
-        assert wait_until(lambda: any("sleep 300" in words for words in tidy_cluster.guests("c1").values()), 30)
+        assert wait_until(lambda: any("sleep 600" in words for words in tidy_cluster.guests("c1").values()))
         process.send_signal(number)
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE_S)
         assert process.returncode == (3 if number == signal.SIGINT else -9)
-        assert wait_until(lambda: not our_runners(tidy_cluster, ["c1"]), 20)
+        assert wait_until(lambda: not our_runners(tidy_cluster, ["c1"]))
         tidy_cluster.ssh("c1", "rm -rf cantle")
 
 
 def test_ctrl_c_in_a_terminal_reaches_a_run_elsewhere(tidy_cluster, shared_path):
-    file = study(shared_path, "sleep 300", 1)
+    file = study(shared_path, "sleep 600", 1)
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "cantle", "run", file, "-r", "c1", "-j", "1"],
@@ -205,16 +240,16 @@ def test_ctrl_c_in_a_terminal_reaches_a_run_elsewhere(tidy_cluster, shared_path)
     reading = threading.Thread(target=_read_all, args=(ours, told), daemon=True)
     reading.start()
     try:
-        assert wait_until(lambda: any("sleep 300" in words for words in tidy_cluster.guests("c1").values()), 60)
+        assert wait_until(lambda: any("sleep 600" in words for words in tidy_cluster.guests("c1").values()))
         os.write(ours, b"\x03")
-        assert process.wait(60) == 3
+        assert process.wait(PATIENCE_S) == 3
     finally:
         process.kill()
         process.wait()
         reading.join(10)
         os.close(ours)
     assert b"signal SIGINT" in told and b"lies on c1 in" in told
-    assert wait_until(lambda: not our_runners(tidy_cluster, ["c1"]), 20)
+    assert wait_until(lambda: not our_runners(tidy_cluster, ["c1"]))
     tidy_cluster.ssh("c1", "rm -rf cantle")
 
 
@@ -281,7 +316,7 @@ def test_hosts_without_the_shared_files_get_what_is_staged_and_give_it_back(tidy
     assert len(used) == 4
     assert set(used) <= {"INPUT\nC1\n", "INPUT\nC2\n"}
     assert [path.read_text() for path in tmp_path.glob("out/make/*/*.out")] == ["printed\n"] * 4
-    assert wait_until(lambda: not our_runners(tidy_cluster, ["c1", "c2"]), 20)
+    assert wait_until(lambda: not our_runners(tidy_cluster, ["c1", "c2"]))
     for node in ("c1", "c2"):  # nothing stays there
         assert tidy_cluster.run_on(node, ["sh", "-c", f"ls -d {tmp_path} 2>/dev/null || true"]).stdout == ""
 
@@ -302,4 +337,4 @@ def test_a_pilot_holds_hosts_for_several_studies(tidy_cluster, shared_path):
         assert Counter(output(shared_path)) == {"c1": 1, "c2": 1}
     finally:
         cantle(tidy_cluster, shared_path, "down", "onhosts")
-    assert wait_until(lambda: not our_runners(tidy_cluster, ["c1", "c2"]), 20)
+    assert wait_until(lambda: not our_runners(tidy_cluster, ["c1", "c2"]))

@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 from cluster import Cluster
-from cluster.identity import wait_until
+from cluster.identity import PATIENCE_S, wait_until
 
 STUDY = """\
 description: {{name: orchestrated, description: in batch jobs}}
@@ -18,10 +18,12 @@ batch: {{type: slurm}}
 study:
   - name: nap
     description: d
-    run: {{cmd: "echo start $(N) >> {place}/ran; sleep {seconds}; echo end $(N) $(uname -n) >> {place}/ran"}}
+    run: {{cmd: "echo start $(N) $(uname -n) >> {place}/ran; {does}; echo end $(N) $(uname -n) >> {place}/ran"}}
 global.parameters:
   N: {{values: {values}, label: N.%%}}
 """
+UNTIL_GO = "until [ -e go ]; do sleep 0.1; done"
+"""What tasks do that go on when `Place.go` says so. Their directory is the study's."""
 
 
 class Place:
@@ -31,12 +33,16 @@ class Place:
         self.cluster = cluster
         self.path = path
 
-    def study(self, seconds: float, tasks: int) -> str:
-        text = STUDY.format(place=self.path, seconds=seconds, values=list(range(1, tasks + 1)))
+    def study(self, does: str, tasks: int) -> str:
+        """The file of a study of so many tasks that do this."""
+        text = STUDY.format(place=self.path, does=f"cd {self.path}; {does}", values=list(range(1, tasks + 1)))
         (self.path / "study.yaml").write_text(text)
         return "study.yaml"
 
-    def cantle(self, *words: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    def go(self) -> None:
+        (self.path / "go").touch()
+
+    def cantle(self, *words: str, timeout: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
         done = self.cluster.run([sys.executable, "-m", "cantle", *words], cwd=self.path, timeout=timeout, check=False)
         print(done.stdout, done.stderr)
         return done
@@ -48,9 +54,12 @@ class Place:
         )  # fmt: skip
 
     def ran(self) -> list[list[str]]:
-        """What the tasks wrote: `start N`, `end N HOST`."""
+        """What the tasks wrote: `start N HOST`, `end N HOST`."""
         path = self.path / "ran"
         return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+
+    def begun(self) -> Counter[str]:
+        return Counter(words[1] for words in self.ran() if words[0] == "start")
 
     def ends(self) -> Counter[str]:
         return Counter(words[1] for words in self.ran() if words[0] == "end")
@@ -60,7 +69,7 @@ class Place:
         return self.cluster.slurm(["squeue", "--noheader", "--name=orchestrated,sleep,sh"]).stdout
 
     def empty_queue(self) -> None:
-        assert wait_until(lambda: not self.queue().strip(), 40)
+        assert wait_until(lambda: not self.queue().strip(), every=0.2)
 
 
 def _parent(pid: int) -> int:
@@ -69,7 +78,8 @@ def _parent(pid: int) -> int:
 
 def test_a_study_runs_on_all_nodes_of_a_job_and_ends_as_it_would_here(cluster: Cluster, shared_path: Path) -> None:
     place = Place(cluster, shared_path)
-    done = place.cantle("orchestrate", place.study(1, 24), "-o", "out", "--nodes", "3", "--time", "10")
+    all_there = "until [ $(grep start ran | cut -d ' ' -f 3 | sort -u | wc -l) -eq 3 ]; do sleep 0.1; done"
+    done = place.cantle("orchestrate", place.study(all_there, 24), "-o", "out", "--nodes", "3", "--time", "10")
     assert done.returncode == 0
     assert "asks for 3 nodes for 10 min" in done.stdout
     assert "all 24 tasks done" in done.stdout
@@ -80,15 +90,15 @@ def test_a_study_runs_on_all_nodes_of_a_job_and_ends_as_it_would_here(cluster: C
 
 def test_a_run_is_canceled_while_its_job_waits_and_while_it_runs(cluster: Cluster, shared_path: Path) -> None:
     place = Place(cluster, shared_path)
-    study = place.study(60, 4)
+    study = place.study("sleep 600", 4)
     assert place.cantle("orchestrate", study, "-o", "waits", "--args", "--begin=now+600", "--detach").returncode == 0
     assert "queued: batch job" in place.cantle("status", "waits").stdout
     assert "pending (BeginTime)" in place.cantle("status", "waits").stdout
     assert place.cantle("cancel", "waits", "-y").returncode == 0
     assert place.cantle("wait", "waits").returncode == 3
     place.empty_queue()
-    assert place.cantle("orchestrate", study, "-o", "runs", "--time", "5", "--detach", "--until-done").returncode == 0
-    assert wait_until(place.ran, 60)
+    assert place.cantle("orchestrate", study, "-o", "runs", "--time", "15", "--detach", "--until-done").returncode == 0
+    assert wait_until(place.ran)
     assert place.cantle("cancel", "runs", "-y").returncode == 0
     assert place.cantle("wait", "runs").returncode == 3
     place.empty_queue()
@@ -97,12 +107,13 @@ def test_a_run_is_canceled_while_its_job_waits_and_while_it_runs(cluster: Cluste
 
 def test_one_lets_go_of_a_run_and_follows_it_again(cluster: Cluster, shared_path: Path) -> None:
     place = Place(cluster, shared_path)
-    following = place.begin("orchestrate", place.study(8, 2), "-o", "out", "--time", "5")
-    assert wait_until(place.ran, 60)
+    following = place.begin("orchestrate", place.study(UNTIL_GO, 2), "-o", "out", "--time", "15")
+    assert wait_until(place.ran)
     following.send_signal(signal.SIGINT)
-    said, _ = following.communicate(timeout=60)
+    said, _ = following.communicate(timeout=PATIENCE_S)
     assert following.returncode == 130
     assert "the study goes on in batch job" in said
+    place.go()
     assert place.cantle("orchestrate", "--attach", "out").returncode == 0
     assert place.ends() == {"1": 1, "2": 1}
 
@@ -110,7 +121,7 @@ def test_one_lets_go_of_a_run_and_follows_it_again(cluster: Cluster, shared_path
 def test_a_study_longer_than_the_walltime_is_done_in_several_jobs(cluster: Cluster, shared_path: Path) -> None:
     place = Place(cluster, shared_path)
     words = ("--nodes", "1", "--time", "1", "--until-done", "--conductor", "--cores 2 --drain 40s")
-    done = place.cantle("orchestrate", place.study(5, 10), "-o", "out", *words, timeout=280)
+    done = place.cantle("orchestrate", place.study("sleep 5", 10), "-o", "out", *words, timeout=800)
     assert done.returncode == 0
     assert place.ends() == {str(n): 1 for n in range(1, 11)}  # 25 s of work in jobs of a minute, of which they use 20 s
     assert len(list((shared_path / "out" / "logs").glob("job-*.out"))) >= 2
@@ -119,15 +130,17 @@ def test_a_study_longer_than_the_walltime_is_done_in_several_jobs(cluster: Clust
 
 def test_a_job_whose_conductor_is_killed_is_followed_by_another_one(cluster: Cluster, shared_path: Path) -> None:
     place = Place(cluster, shared_path)
-    following = place.begin("orchestrate", place.study(4, 4), "-o", "out", "--time", "5", "--until-done")
-    assert wait_until(place.ran, 60)
+    following = place.begin("orchestrate", place.study(UNTIL_GO, 4), "-o", "out", "--time", "15", "--until-done")
+    assert wait_until(place.ran)
     inside = f"orchestrate --inside 1 {shared_path}/out"
     alike = {
         pid for node in cluster.nodes for pid, words in cluster.guests(node).items() if words.rstrip().endswith(inside)
     }
     (conductor,) = [pid for pid in alike if _parent(pid) not in alike]  # its runner is its child, and called the same
     os.kill(conductor, signal.SIGKILL)
-    said, _ = following.communicate(timeout=120)
+    assert wait_until(lambda: 2 in place.begun().values())  # the next job's tasks run, so those of this one are gone
+    place.go()
+    said, _ = following.communicate(timeout=2 * PATIENCE_S)
     assert following.returncode == 0, said
     assert place.ends() == {str(n): 1 for n in range(1, 5)}
     place.empty_queue()
@@ -135,13 +148,14 @@ def test_a_job_whose_conductor_is_killed_is_followed_by_another_one(cluster: Clu
 
 def test_a_job_whose_node_dies_is_followed_by_another_one_elsewhere(cluster: Cluster, shared_path: Path) -> None:
     place = Place(cluster, shared_path)
-    following = place.begin("orchestrate", place.study(4, 4), "-o", "out", "--time", "5", "--until-done")
-    assert wait_until(place.ran, 60)
+    following = place.begin("orchestrate", place.study(UNTIL_GO, 4), "-o", "out", "--time", "15", "--until-done")
+    assert wait_until(place.ran)
     node = cluster.slurm(
         ["squeue", "--noheader", "--states=RUNNING", "--name=orchestrated", "--format=%N"]
     ).stdout.strip()
     cluster.kill(node, "power", tell=True)
-    said, _ = following.communicate(timeout=180)
+    place.go()
+    said, _ = following.communicate(timeout=2 * PATIENCE_S)
     assert following.returncode == 0, said
     assert place.ends() == {str(n): 1 for n in range(1, 5)}
     assert node not in {words[2] for words in place.ran() if words[0] == "end"}
@@ -150,11 +164,11 @@ def test_a_job_whose_node_dies_is_followed_by_another_one_elsewhere(cluster: Clu
 
 def test_a_job_that_somebody_cancels_takes_the_run_with_it(cluster: Cluster, shared_path: Path) -> None:
     place = Place(cluster, shared_path)
-    following = place.begin("orchestrate", place.study(60, 2), "-o", "out", "--time", "5", "--until-done")
-    assert wait_until(place.ran, 60)
+    following = place.begin("orchestrate", place.study("sleep 600", 2), "-o", "out", "--time", "15", "--until-done")
+    assert wait_until(place.ran)
     running = cluster.slurm(["squeue", "--noheader", "--states=RUNNING", "--name=orchestrated", "--format=%i"]).stdout
     cluster.slurm(["scancel", *running.split()])
-    said, _ = following.communicate(timeout=120)
+    said, _ = following.communicate(timeout=PATIENCE_S)
     assert following.returncode == 3, said
     place.empty_queue()
     assert place.ends() == {}
@@ -166,15 +180,15 @@ def test_any_command_has_a_job_of_its_own(cluster: Cluster, shared_path: Path) -
     done = place.cantle("orchestrate", "--nodes", "2", "-o", "out", "--", "sh", "-c", "srun hostname; exit 7")
     assert done.returncode == 7
     assert len(set(done.stdout.split()) & set(cluster.nodes)) == 2
-    assert place.cantle("orchestrate", "-o", "long", "--detach", "--", "sleep", "300").returncode == 0
-    assert wait_until(lambda: (shared_path / "long" / ".cantle" / "batch" / "1.began.json").exists(), 60)
+    assert place.cantle("orchestrate", "-o", "long", "--detach", "--", "sleep", "600").returncode == 0
+    assert wait_until(lambda: (shared_path / "long" / ".cantle" / "batch" / "1.began.json").exists())
     assert place.cantle("cancel", "long", "-y").returncode == 0
     place.empty_queue()
 
 
 def test_what_slurm_refuses_is_told_in_its_words(cluster: Cluster, shared_path: Path) -> None:
     place = Place(cluster, shared_path)
-    done = place.cantle("orchestrate", place.study(1, 1), "-o", "out", "--queue", "nosuch")
+    done = place.cantle("orchestrate", place.study("true", 1), "-o", "out", "--queue", "nosuch")
     assert done.returncode == 1
     assert "invalid partition specified: nosuch" in done.stderr
     assert not (shared_path / "out").exists()

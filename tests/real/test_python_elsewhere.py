@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from cluster import Cluster
-from cluster.identity import wait_until
+from cluster.identity import PATIENCE_S, wait_until
 from growing_rig import Happened
 
 from cantle.model.records import NodesJoined
@@ -26,6 +26,13 @@ import cantle
 def where(x, seconds=0.0):
     time.sleep(seconds)
     return socket.gethostname(), x * x
+
+@cantle.task(cores=1)
+def meet(place, count):
+    open(f"{place}/at-{socket.gethostname()}", "w").close()
+    while len([name for name in os.listdir(place) if name.startswith("at-")]) < count:
+        time.sleep(0.1)
+    return socket.gethostname()
 
 @cantle.task(cores=1)
 def large(seed):
@@ -42,8 +49,8 @@ def fail():
 def told(**what):
     print(json.dumps(what), flush=True)
 
-def computes():
-    hosts = {host for host, _ in cantle.gather(where.map(range(8), [0.3] * 8))}
+def computes(hosts):
+    hosts = set(cantle.gather(meet.map([os.getcwd()] * 8, [hosts] * 8)))
     data = large.submit(7)
     there = cantle.gather([digest.submit(data) for _ in range(4)])
     try:
@@ -74,7 +81,7 @@ class Program:
     def told(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.output.read_text().splitlines() if line.startswith("{")]
 
-    def ends(self, seconds: float = 120) -> list[dict[str, Any]]:
+    def ends(self, seconds: float = 2 * PATIENCE_S) -> list[dict[str, Any]]:
         """What it told, when it has ended well and its pilot with it."""
         try:
             self.process.wait(seconds)
@@ -98,7 +105,7 @@ def jobs(cluster: Cluster) -> list[str]:
 
 
 def test_calls_run_on_hosts_by_ssh_and_their_results_come_back(tidy_cluster: Cluster, shared_path: Path) -> None:
-    body = 'with cantle.open(hosts=["c1:2", "c2:2"], directory="run"): computes()'
+    body = 'with cantle.open(hosts=["c1:2", "c2:2"], directory="run"): computes(2)'
     program = Program(tidy_cluster, shared_path, body)
     assert program.ends() == [{"hosts": ["c1", "c2"], "squares": [0, 1, 4, 9, 16], "right": True, "traceback": True}]
     assert {node.cores for node in Happened(shared_path / "run").nodes} == {2}
@@ -113,7 +120,7 @@ with cantle.open(slurm={"cores": 2, "max": 2, "lasts": "10 min"}, directory="run
     while len(pilot.nodes()) < 2:
         time.sleep(0.1)
     told(kinds=[node.kind for node in pilot.nodes()])
-    computes()
+    computes(1)
 """
     kinds, computed = Program(tidy_cluster, shared_path, body).ends()
     assert kinds == {"kinds": ["slurm", "slurm"]}
@@ -132,12 +139,12 @@ with cantle.open({where}, directory="run"):
     program = Program(tidy_cluster, shared_path, body)
     run = shared_path / "run"
     try:
-        assert wait_until(lambda: Layout(run).journal.exists() and Happened(run).of(NodesJoined), 60)
+        assert wait_until(lambda: Layout(run).journal.exists() and Happened(run).of(NodesJoined))
     finally:
         os.kill(program.process.pid, signal.SIGKILL)
         program.process.wait()
-    assert wait_until(lambda: not jobs(tidy_cluster), 30)
-    assert wait_until(lambda: not any(tidy_cluster.guests(node) for node in tidy_cluster.nodes), 30)
+    assert wait_until(lambda: not jobs(tidy_cluster), every=0.2)
+    assert wait_until(lambda: not any(tidy_cluster.guests(node) for node in tidy_cluster.nodes))
 
 
 def test_dask_in_a_partition_of_two_hosts_is_reached_by_the_partitions_client(
@@ -167,8 +174,11 @@ try:
 except cantle.CantleError as problem:
     told(said=str(problem))
 with cantle.open(slurm={"cores": 1, "queue": "nosuchqueue"}, directory="refused"):
+    call = where.submit(1)
+    while " refused: " not in open("told").read():
+        time.sleep(0.1)
     try:
-        where.submit(1).result(8)
+        call.result(0.5)
     except TimeoutError:
         told(waited=True)
     raise SystemExit(0)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from . import access
-from .identity import wait_until
+from .identity import PATIENCE_S, wait_until
 from .nodes import Node, ip, ip_maybe, quiet
 from .packages import missing
 from .settings import Settings, index
@@ -96,7 +96,7 @@ class Cluster:
             ip_maybe("link", "delete", link)
         for group in sorted(Path("/sys/fs/cgroup/freezer").glob(f"cantle-cluster-{self.settings.number}-*")):
             # Bottom up, and again and again: a group can be removed a moment after its last process is gone.
-            wait_until(lambda group=group: _removed(group), 5)
+            wait_until(lambda group=group: _removed(group), 30)
         shutil.rmtree(self.settings.state, ignore_errors=True)
         try:
             self.settings.state.parent.rmdir()
@@ -174,7 +174,7 @@ class Cluster:
         node: str,
         argv: Sequence[str],
         *,
-        timeout: float = 60,
+        timeout: float = PATIENCE_S,
         check: bool = True,
         cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
@@ -197,17 +197,19 @@ class Cluster:
         return subprocess.Popen([*self.entering(node, cwd), *argv], **{"env": self.env, **options})  # type: ignore[call-overload,no-any-return]
 
     def run(
-        self, argv: Sequence[str], *, timeout: float = 60, check: bool = True, text: str = "", **options: object
+        self, argv: Sequence[str], *, timeout: float = PATIENCE_S, check: bool = True, text: str = "", **options: object
     ) -> subprocess.CompletedProcess[str]:
         """Run a command on the head as a user of the cluster; as `run_on`."""
         return _run(argv, self.env, timeout, check, text, **options)
 
-    def ssh(self, node: str, *words: str, timeout: float = 60, check: bool = True) -> subprocess.CompletedProcess[str]:
+    def ssh(
+        self, node: str, *words: str, timeout: float = PATIENCE_S, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
         """Run a command line in a node by ssh."""
         return self.run(["ssh", node, *words], timeout=timeout, check=check)
 
     def slurm(
-        self, argv: Sequence[str], *, timeout: float = 60, check: bool = True, **options: object
+        self, argv: Sequence[str], *, timeout: float = PATIENCE_S, check: bool = True, **options: object
     ) -> subprocess.CompletedProcess[str]:
         """Run one of Slurm's commands on the head, in the shared directory: that is where its files go."""
         return self.run(argv, timeout=timeout, check=check, **{"cwd": self.shared, **options})
@@ -327,8 +329,8 @@ class Cluster:
         """Its own small disk has room again, and nothing on it."""
         self._node(node).inside(f"find {self.disk} -mindepth 1 -delete")
 
-    def settle(self, seconds: float = 3.0) -> bool:
-        """Give what runs on the nodes a moment to end by itself: whether nothing is left."""
+    def settle(self, seconds: float = 30.0) -> bool:
+        """Give what runs on the nodes the time to end by itself: whether nothing is left."""
         nodes = [self._node(name) for name in self.nodes if name in self._names()]
         return wait_until(lambda: not any(one.guests() for one in nodes if one.alive), seconds)
 
@@ -367,7 +369,7 @@ class Cluster:
         if jobs:
             self.slurm(["scancel", *jobs], check=False)
             mine = ",".join(sorted(jobs))
-            wait_until(lambda: not self.slurm(["squeue", "-h", "-j", mine], check=False).stdout.strip(), 20, 0.1)
+            wait_until(lambda: not self.slurm(["squeue", "-h", "-j", mine], check=False).stdout.strip(), 60, 0.2)
 
 
 def _works(state: str) -> bool:

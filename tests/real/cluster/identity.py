@@ -10,9 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
+PATIENCE_S = 180.0
+"""For what only has to happen some time, also on a machine that is slow and busy: it costs nothing when it does happen."""
 
 
-def wait_until(true: Callable[[], object], seconds: float, every: float = 0.02) -> bool:
+def wait_until(true: Callable[[], object], seconds: float = PATIENCE_S, every: float = 0.05) -> bool:
     """Whether it came true in time."""
     deadline = time.monotonic() + seconds
     while not true():

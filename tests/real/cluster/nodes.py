@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from .identity import begun, daemon, living, remember, stop, wait_until
-from .settings import Settings
+from .settings import Settings, index
 from .slurm import slurmd_options
 
 _HERE = Path(__file__).parent
@@ -74,21 +74,24 @@ class Node:
         daemon(["unshare", *own, "/bin/bash", script], self._outer, self.directory / "log", env)
         outer = living(self._outer)
         children = Path(f"/proc/{outer}/task/{outer}/children")
-        if not wait_until(lambda: children.exists() and children.read_text().strip(), 10):
+        if not wait_until(lambda: children.exists() and children.read_text().strip(), 60):
             raise RuntimeError(f"{self.name} did not start: {self.log()}")
         pid = int(children.read_text().split()[0])
         remember(pid, self._init)
         # Between its fork and its exec the child is still in our network.
-        wait_until(lambda: os.readlink(f"/proc/{pid}/ns/net") != os.readlink("/proc/self/ns/net"), 10)
+        wait_until(lambda: os.readlink(f"/proc/{pid}/ns/net") != os.readlink("/proc/self/ns/net"), 60)
         ip_maybe("link", "delete", self._link)
-        ip("link", "add", self._link, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
+        # Its own for good, as a machine's is: else its peers go on for seconds sending to the address that it had before.
+        hardware = f"02:63:6e:{self.cluster.number:02x}:01:{index(self.name):02x}"
+        peer = ["peer", "name", "eth0", "address", hardware, "netns", str(pid)]
+        ip("link", "add", self._link, "type", "veth", *peer)
         quiet(self._link)
         ip("link", "set", self._link, "master", self.cluster.bridge, "up")
 
     def wait(self) -> None:
         """Until its services run. RuntimeError if it ends instead."""
         ready = self.directory / "ready"
-        if not wait_until(lambda: ready.exists() or not self.alive, 30) or not self.alive:
+        if not wait_until(lambda: ready.exists() or not self.alive, 120) or not self.alive:
             raise RuntimeError(f"{self.name} did not come up: {self.log()}")
 
     def log(self) -> str:
@@ -147,8 +150,8 @@ class Node:
 
     def crash(self) -> None:
         """Everything at once, with the cable in: its peers are told by the kernel."""
-        stop(self._init, signal.SIGKILL, 10)
-        stop(self._outer, signal.SIGKILL, 10)
+        stop(self._init, signal.SIGKILL, 60)
+        stop(self._outer, signal.SIGKILL, 60)
         self.unshape()
         ip_maybe("link", "delete", self._link)
         # Who asks for it next is to find out soon that nobody is there, and not to trust what he knew.
@@ -229,7 +232,7 @@ class Node:
     def kill_slurmd(self) -> None:
         """Only this; its steps' keepers and their processes live on."""
         self.inside(f"kill -KILL {self.slurmd()}")
-        wait_until(lambda: not self.slurmd(), 5)
+        wait_until(lambda: not self.slurmd(), 60)
 
     def renew_slurmd(self) -> None:
         """Start it if it is dead; else have it report to the controller now, and not when it is asked next."""
@@ -267,7 +270,7 @@ class Node:
         words += [str(delay_ms), str(loss), str(seed)]
         log = self.directory / "relay-log"
         daemon([sys.executable, str(_HERE / "relay.py"), *words], self._relay, log, self._env)
-        if not wait_until(lambda: ready.exists() or not living(self._relay), 10) or not living(self._relay):
+        if not wait_until(lambda: ready.exists() or not living(self._relay), 60) or not living(self._relay):
             raise RuntimeError(f"no relay for {self.name}: {log.read_text()[-500:]}")
 
     def unshape(self) -> None:

@@ -14,6 +14,8 @@ from .identity import daemon, living, stop, wait_until
 from .settings import Settings
 
 _READY = frozenset(("idle", "mix", "alloc", "comp"))
+_NUDGE_S = 15.0
+"""A node that does not come back by itself in this time is told to."""
 
 
 def configuration(cluster: Settings) -> dict[str, str]:
@@ -52,7 +54,7 @@ MessageTimeout=10
 TCPTimeout=2
 KillWait={cluster.kill_wait}
 UnkillableStepTimeout=30
-BatchStartTimeout=10
+BatchStartTimeout=60
 JobAcctGatherType=jobacct_gather/none
 SchedulerParameters=sched_interval=2,bf_interval=2,permit_job_expansion
 MailProg=/bin/true
@@ -106,7 +108,7 @@ class Slurm:
             daemon(["/usr/sbin/munged", *words], self._munged, state / "log" / "munged.log", self._env)
         if not living(self._controller):
             daemon(["/usr/sbin/slurmctld", "-D", "-i"], self._controller, state / "log" / "slurmctld.out", self._env)
-        if not wait_until(lambda: "is UP" in self._told("scontrol", "ping"), 20):
+        if not wait_until(lambda: "is UP" in self._told("scontrol", "ping"), 120):
             raise RuntimeError(f"slurmctld does not answer; see {state}/log: {self._told('scontrol', 'ping')}")
 
     def down(self) -> None:
@@ -123,7 +125,7 @@ class Slurm:
         lines = self._told("sinfo", "-h", "-N", "-o", "%N %t").splitlines()
         return {name: state for name, _, state in (line.partition(" ") for line in lines)}
 
-    def ready(self, nodes: Iterable[str], seconds: float = 30) -> None:
+    def ready(self, nodes: Iterable[str], seconds: float = 120) -> None:
         """Wait until all of these take work. RuntimeError if one does not."""
         nodes = list(nodes)
         deadline = time.monotonic() + seconds
@@ -131,12 +133,12 @@ class Slurm:
         while left := [node for node, state in self._of(nodes).items() if state not in _READY]:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"these nodes do not answer Slurm: {', '.join(left)}; {self.states()}")
-            if not nudged and time.monotonic() > deadline - seconds / 2:
+            if not nudged and time.monotonic() > deadline - seconds + _NUDGE_S:
                 self.update(left, "resume")
                 nudged = True
             time.sleep(0.1)
 
-    def idle(self, nodes: Iterable[str], seconds: float = 10) -> None:
+    def idle(self, nodes: Iterable[str], seconds: float = 20) -> None:
         """Wait until nothing holds any of these. A job that Slurm goes on completing is made to let go after so long.
 
         RuntimeError if that does not help: the next job would wait for these nodes, and its test with it.
@@ -151,7 +153,7 @@ class Slurm:
         stuck = busy()
         self.update(stuck, "down")
         self.update(stuck, "resume")
-        if not wait_until(lambda: not busy(), 3 * seconds, 0.1):
+        if not wait_until(lambda: not busy(), 6 * seconds, 0.1):
             raise RuntimeError(f"these nodes do not become idle: {', '.join(busy())}; {self.states()}")
 
     def _of(self, nodes: list[str]) -> dict[str, str]:
@@ -168,7 +170,7 @@ class Slurm:
         path.write_text(re.sub(r"(?m)^SlurmdTimeout=.*$", f"SlurmdTimeout={seconds}", path.read_text()))
         self._told("scontrol", "reconfigure")
         if not wait_until(
-            lambda: f"SlurmdTimeout = {seconds} sec" in _spaced(self._told("scontrol", "show", "config")), 10
+            lambda: f"SlurmdTimeout = {seconds} sec" in _spaced(self._told("scontrol", "show", "config")), 60
         ):
             raise RuntimeError("Slurm does not take another SlurmdTimeout")
 
@@ -180,7 +182,7 @@ class Slurm:
             self._told("scontrol", "delete", f"nodename={node}")
             return node not in self.states()
 
-        if not wait_until(gone, 20, 0.1):
+        if not wait_until(gone, 60, 0.1):
             raise RuntimeError(f"Slurm does not let {node} go: {self._told('scontrol', 'delete', f'nodename={node}')}")
 
 

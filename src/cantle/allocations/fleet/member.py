@@ -214,8 +214,13 @@ class Member:
         pause = max(0.05, min(2.0, silence_s / 6))
         begun = monotonic()
         while True:
+            slept = monotonic()
             await asyncio.sleep(pause)
             now = monotonic()
+            if now - slept > pause + silence_s / 4:
+                # It is us who were not there (stopped, or starved of time): what came meanwhile is read first.
+                await asyncio.sleep(pause / 4)
+                now = monotonic()
             if str(self._worker.status).endswith(("closed", "closing", "failed")):
                 self._end(LOST, "the conductor went away")
             elif not self._welcomed and now - begun > _WELCOME_S:
