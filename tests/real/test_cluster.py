@@ -144,6 +144,22 @@ def test_a_node_that_something_happened_to_does_not_answer_until_it_is_healed(cl
     assert cluster.slurm(["srun", "-w", "c3", "hostname"]).stdout.strip() == "c3"
 
 
+def test_a_node_that_was_dead_has_the_hardware_address_that_its_peers_remember(cluster: Cluster) -> None:
+    def remembered() -> str:
+        told = cluster.run_on("c1", ["ip", "neighbour", "show", cluster.address("c2")]).stdout
+        return told.partition("lladdr ")[2].partition(" ")[0]
+
+    cluster.ssh("c1", "ssh c2 true")
+    before = remembered()
+    assert before
+    cluster.kill("c2", "power")
+    cluster.heal("c2")
+    said = cluster.run_on("c2", ["ip", "-brief", "link", "show", "eth0"]).stdout
+    assert before in said.split()
+    cluster.ssh("c1", "ssh c2 true")
+    assert remembered() == before
+
+
 def test_a_connection_outlives_a_cut_that_it_has_not_noticed(cluster: Cluster) -> None:
     echo = "import socket; s = socket.create_connection(('head', int(__import__('sys').argv[1]))); s.sendall(s.recv(9))"
     with socket.create_server((cluster.head, 0)) as server:

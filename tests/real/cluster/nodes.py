@@ -43,6 +43,8 @@ class Node:
         self._outer = self.directory / "unshare"
         self._relay = self.directory / "relay"
         self._link = cluster.link(name)
+        # Its own for good, as a machine's is: else its peers go on for seconds sending to the address that it had before.
+        self._hardware = f"02:63:6e:{cluster.number:02x}:01:{index(name):02x}"
 
     # Life
 
@@ -81,9 +83,7 @@ class Node:
         # Between its fork and its exec the child is still in our network.
         wait_until(lambda: os.readlink(f"/proc/{pid}/ns/net") != os.readlink("/proc/self/ns/net"), 60)
         ip_maybe("link", "delete", self._link)
-        # Its own for good, as a machine's is: else its peers go on for seconds sending to the address that it had before.
-        hardware = f"02:63:6e:{self.cluster.number:02x}:01:{index(self.name):02x}"
-        peer = ["peer", "name", "eth0", "address", hardware, "netns", str(pid)]
+        peer = ["peer", "name", "eth0", "address", self._hardware, "netns", str(pid)]
         ip("link", "add", self._link, "type", "veth", *peer)
         quiet(self._link)
         ip("link", "set", self._link, "master", self.cluster.bridge, "up")
@@ -162,7 +162,7 @@ class Node:
     def cut(self) -> None:
         """Out of the switch. Nobody is told: the head believes its address good, and frames go nowhere."""
         self.unshape()
-        words = ["neighbour", "replace", self.address, "lladdr", self._hardware_address()]
+        words = ["neighbour", "replace", self.address, "lladdr", self._hardware]
         ip(*words, "dev", self.cluster.bridge, "nud", "permanent")
         ip("link", "set", self._link, "nomaster")
 
@@ -170,12 +170,6 @@ class Node:
         """Back into the switch."""
         ip_maybe("link", "set", self._link, "master", self.cluster.bridge, "up")
         ip_maybe("neighbour", "delete", self.address, "dev", self.cluster.bridge)
-
-    def _hardware_address(self) -> str:
-        place = subprocess.run(
-            [*self.entering("/"), "cat", "/sys/class/net/eth0/address"], capture_output=True, text=True, check=True
-        )
-        return place.stdout.strip()
 
     @property
     def frozen(self) -> bool:
