@@ -122,10 +122,17 @@ def test_found_keeps_its_promises():
 def test_srun_is_told_everything_O13():
     words = Srun().prefix(TWO, JOB, "/r/s").words
     assert words == (
-        "srun", "--jobid=42", "--nodes=2", "--ntasks=4", "--ntasks-per-node=2", "--nodelist=n1,n2",
-        "--distribution=block", "--cpus-per-task=1", "--exact", "--mem=0", "--gres=none", "--export=ALL",
+        "env", "SLURM_JOB_NODELIST=n1,n2", "srun", "--jobid=42", "--nodes=2", "--ntasks=4", "--ntasks-per-node=2",
+        "--nodelist=n1,n2", "--distribution=block", "--cpus-per-task=1", "--exact", "--mem=0", "--gres=none", "--export=ALL",
         "--kill-on-bad-exit=1", "--no-kill=off",
     )  # fmt: skip
+
+
+def test_a_program_under_srun_sees_the_nodes_of_its_launch_in_slurms_order():
+    """Slurm's PMIx looks at them, too: told of the whole job, it sends what two steps side by side say to wrong nodes."""
+    layout = Layout(tuple(Host(name, (Seat(),)) for name in ("node10", "node9.site.org", "fat7")))
+    assert Srun().prefix(layout, JOB, "/r/s").words[:2] == ("env", "SLURM_JOB_NODELIST=fat7,node9,node10")
+    assert Srun().prefix(layout, Surroundings("slurm"), "/r/s").words[0] == "srun", "in no job there is nothing to hide"
 
 
 def test_srun_overlaps_with_what_may_hang_on_from_a_lost_node_unless_gpus_would_be_given_twice():
@@ -152,7 +159,7 @@ def test_srun_puts_an_uneven_layout_where_it_belongs():
     layout = Layout((Host("n1.site.org", (Seat(),) * 3), Host("n2", (Seat(),))))
     prefix = Srun().prefix(layout, JOB, "/r/s")
     assert prefix.files == {"/r/s.hosts": "n1\nn1\nn1\nn2\n"}
-    assert prefix.words[:3] == ("env", "SLURM_HOSTFILE=/r/s.hosts", "srun")
+    assert prefix.words[:4] == ("env", "SLURM_JOB_NODELIST=n1,n2", "SLURM_HOSTFILE=/r/s.hosts", "srun")
     assert "--distribution=arbitrary" in prefix.words
 
 
@@ -366,6 +373,7 @@ def body(command: Command) -> str:
 def test_in_a_job_of_slurms_a_launch_is_a_step_on_exactly_its_nodes(in_a_job, tmp_path):
     made = command(tmp_path, "$(LAUNCHER) app")
     assert body(made) == (
+        "env SLURM_JOB_NODELIST=n1,n2 "
         "srun --jobid=42 --nodes=2 --ntasks=4 --ntasks-per-node=2 --nodelist=n1,n2 --distribution=block "
         "--cpus-per-task=1 --exact --mem=0 --gres=none --export=ALL --kill-on-bad-exit=1 --no-kill=off --mpi=pmix app"
     )

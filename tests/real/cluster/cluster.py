@@ -154,8 +154,9 @@ class Cluster:
         own = {name: text for name, text in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_", "SRUN_"))}
         path = f"{self.settings.state / 'bin'}:{own.get('PATH', '')}:{_PATH}"
         # Open MPI under srun: its shared memory fails in some of a hundred starts on these nodes, and so does the fence that
-        # Slurm's PMIx chooses by itself (22.05: 5 of 240 hang; with `ring` none of 300).
-        mpi = {"OMPI_MCA_btl": "self,tcp", "SLURM_PMIX_FENCE": "ring"}
+        # Slurm's PMIx chooses by itself (22.05: 5 of 240 hang; with `ring` none of 300 on the first nodes of their jobs). One
+        # that hangs nevertheless is tried again by itself, after ten seconds instead of 300.
+        mpi = {"OMPI_MCA_btl": "self,tcp", "SLURM_PMIX_FENCE": "ring", "SLURM_PMIX_TIMEOUT": "10"}
         return {**mpi, **own, "PATH": path, "SLURM_CONF": self._service_env["SLURM_CONF"]}
 
     def address(self, node: str) -> str:

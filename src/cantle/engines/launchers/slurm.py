@@ -5,9 +5,14 @@ would be taken whole by the first of them when nothing is said, and the next wou
 
 Where another step holds our cores and always will, the step overlaps with it and has each rank bound to its own. Such a step
 takes the whole of the job's nodes: of one that is given fewer cores Slurm chooses which, and refuses a binding to others.
+
+The program sees the launch's nodes for those of the job, in Slurm's order. Slurm's PMIx (22.05) reads the same variable: it
+takes the step's first node for the job's first one, and sends there what the step's own nodes then wait for in MPI_Init.
 """
 
 from __future__ import annotations
+
+import re
 
 from cantle.engines.launchers.base import Layout, Prefix, Surroundings
 from cantle.engines.launchers.stale import scrubbed
@@ -31,6 +36,7 @@ class Srun:
         changes: list[str] = []
         if around.job:
             words.append(f"--jobid={around.job}")
+            changes.append(f"SLURM_JOB_NODELIST={','.join(sorted(names, key=_as_slurm_sorts))}")
         words += [f"--nodes={len(names)}", f"--ntasks={layout.ranks}"]
         if layout.even:
             words += [f"--ntasks-per-node={layout.even}", f"--nodelist={','.join(names)}", "--distribution=block"]
@@ -62,6 +68,11 @@ class Srun:
 def short(name: str) -> str:
     """A host's name as Slurm has it: without its domain. An address stays as it is."""
     return name if name.replace(".", "").isdecimal() else name.partition(".")[0]
+
+
+def _as_slurm_sorts(name: str) -> list[tuple[str, int]]:
+    """By its letters and by what its digits count: node9 before node10."""
+    return [(letters, int(digits or -1)) for letters, digits in re.findall(r"(\D*)(\d*)", name)]
 
 
 def _beside_a_step(around: Surroundings) -> bool:
