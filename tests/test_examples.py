@@ -27,6 +27,7 @@ _VARYING = [
     (re.compile(r"\d{4}-\d\d-\d\d[ T_]\d\d:?\d\d:?\d\d(\.\d+)?"), "DATE"),
     (re.compile(r"\b\d+:\d\d:\d\d\b"), "TIME"),
     (re.compile(r"[ \t]+$", re.MULTILINE), ""),
+    (re.compile(r"^note: the affinity mask leaves .*\n", re.MULTILINE), ""),
 ]
 
 
