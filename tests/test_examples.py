@@ -28,6 +28,7 @@ _VARYING = [
     (re.compile(r"\b\d+:\d\d:\d\d\b"), "TIME"),
     (re.compile(r"[ \t]+$", re.MULTILINE), ""),
     (re.compile(r"^note: the affinity mask leaves .*\n", re.MULTILINE), ""),
+    (re.compile(r"^TIME: .* cores in use; .*\n", re.MULTILINE), ""),  # now and then, where all takes longer
 ]
 
 
