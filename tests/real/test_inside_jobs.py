@@ -159,7 +159,8 @@ def test_a_star_outside_of_any_job_is_refused(top: Path) -> None:
 def test_o16_a_job_whose_other_node_cannot_be_had_says_why_and_goes_on(top: Path) -> None:
     (top / "bin" / "srun").write_text("#!/bin/sh\necho 'srun: error: Invalid job id specified' >&2; exit 1\n")
     study = (top / "study.yaml").read_text().replace("values: [1, 2]", "values: [1, 1]").replace("here-2", "here-1")
-    told = "until grep -q 'no runner on other' $(OUTPUT_PATH)/.cantle/journal.jsonl; do sleep 0.05; done"
+    nobody = """'"NodesAwaited".*"count":0'"""  # which is told with the reason
+    told = f"until grep -q {nobody} $(OUTPUT_PATH)/.cantle/journal.jsonl; do sleep 0.05; done"
     (top / "study.yaml").write_text(study.replace("env > env", f"env > env; {told}"))
     done = run(top, in_slurm(top))
     assert done.returncode == 0, done.stderr
