@@ -251,7 +251,7 @@ def test_who_waits_for_elements_by_name_is_told_how_many_are_there_and_who_gave_
     ("needs", "slicing", "told"),
     [
         ({"nodes": 3}, Slicing((Slice(2, 1),)), "needs 3 nodes at once; the slices have elements of 2 nodes"),
-        ({"nodes": 8}, Slicing((Slice(8, 1),)), "needs an element of 8 nodes; there are 4"),
+        ({"nodes": 8}, Slicing((Slice(8, 1),)), "needs an element of 8 nodes; there are 4 nodes"),
         (
             {"nodes": 4},
             Slicing((Slice(4, 3, 9),)),

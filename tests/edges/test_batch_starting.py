@@ -148,7 +148,7 @@ def test_a_starter_that_brings_up_one_of_two_fails_for_the_other(rig: Callable[.
     it = rig("echo '0: @cantle joined'; sleep 0.2; echo 'cantle runner on n2: no address led there' >&2; exit 1")
     n, why = the_failure(it)
     assert n == 1
-    assert "1 of the 2 runners on n1, n2 are missing" in why
+    assert "1 of the 2 runners on n1, n2 is missing" in why
     assert "no address led there" in why
 
 

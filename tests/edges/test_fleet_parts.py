@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import select
 import socket
 import ssl
 import subprocess
@@ -25,7 +26,7 @@ from cantle.allocations.fleet.lane import KEY_BYTES, TAKEN, Lane, open_lane
 from cantle.allocations.fleet.lanes import Lanes
 from cantle.allocations.fleet.letter import Letter
 from cantle.allocations.fleet.reaching import reach
-from cantle.allocations.fleet.server import Broken, FleetServer, Listening
+from cantle.allocations.fleet.server import Broken, FleetServer, Joined, Listening
 from cantle.allocations.fleet.source import Invitation, Report
 from cantle.allocations.fleet.speech import version
 from cantle.allocations.fleet.trust import context_of
@@ -188,7 +189,7 @@ class _Source:
     """Expects three, of which one fails at once."""
 
     def start(self, invitation: Invitation, report: Report) -> None:
-        self.command = invitation.command("--name", "n1", stdin=True)
+        self.command, self.report = invitation.command("--name", "n1", stdin=True), report
         report.expect(3)
         report.failed(1, "n9: Connection refused")
 
@@ -208,8 +209,6 @@ def test_an_allocation_counts_what_is_on_its_way_and_ends_in_order(tmp_path: Pat
     [first] = inbox.events
     assert isinstance(first, NodesAwaited) and first.count == 1, "until the source has said how many"
     [(fd, hear)] = inbox.watched.items()
-    import select
-
     assert select.select([fd], [], [], 30)[0]
     hear()
     assert [e.count for e in inbox.events if isinstance(e, NodesAwaited)] == [1, 2]
@@ -224,6 +223,40 @@ def test_an_allocation_counts_what_is_on_its_way_and_ends_in_order(tmp_path: Pat
     assert not descriptors & {int(name) for name in os.listdir("/proc/self/fd")}
     fleet._put(Broken("nobody hears it any more"))
     assert source.closed and not inbox.watched and not list((tmp_path / "fleet").iterdir())
+
+
+@pytest.mark.parametrize("then", ["somebody is waited for", "it is lost"])
+def test_who_has_come_is_told_before_what_is_said_later_although_others_are_still_awaited(
+    tmp_path: Path, then: str
+) -> None:
+    source = _Source()
+    fleet = FleetAllocation([source], interface="127.0.0.1")
+    inbox = _Inbox()
+    fleet.house(tmp_path, tmp_path / "fleet")
+    fleet.open(inbox)
+    [(fd, hear)] = inbox.watched.items()
+    try:
+        assert select.select([fd], [], [], 30)[0]
+        hear()
+        node = Node("n1", 2)
+        hello = Hello("r", node, "0", "3.11.7", 0.0, None, "tls://10.0.0.1:5", "n1", 7, expected=True, source=0)
+        fleet._put(Joined(hello, _Channel(), ()))
+        hear()
+        assert fleet.notes == ["n9: Connection refused"], "n2 may come in the next moment"
+        if then == "it is lost":
+            fleet.lost(node)
+        else:
+            source.report.note("n2 is missing after 15 s")
+            hear()
+        assert fleet.notes[1] == "1 node joined by 10.0.0.1:5: n1: 2 cores"
+        assert fleet.notes[2:] == ([] if then == "it is lost" else ["n2 is missing after 15 s"])
+    finally:
+        fleet.close()
+
+
+class _Channel:
+    def close(self) -> None:
+        pass
 
 
 _MANY_FILES = """

@@ -58,7 +58,7 @@ def _why_too_few(each: Slice, cap: int, able: int, alive: int) -> str:
     """Why an element of the slice finds too few nodes, when so many have its share of cores, of all that are there."""
     what = f"needs an element of {count(each.width, 'node')}"
     if alive < each.width:
-        return f"{what}; there are {alive}"
+        return f"{what}; there {'is' if alive == 1 else 'are'} {count(alive, 'node')}"
     told = f"only {able} of the {alive} nodes have" if able else f"none of the {alive} nodes has"
     if each.share:
         return f"{what} with {count(each.share, 'core')} on each, as the slice {named(each)} says; {told} so many"

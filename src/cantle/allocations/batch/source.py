@@ -240,7 +240,8 @@ def _none(starter: Starter) -> str:
     hosts = starter.start.hosts
     if starter.missing == len(hosts):
         return f"no runner on {_listed(hosts)}"
-    return f"{starter.missing} of the {len(hosts)} runners on {_listed(hosts)} are missing"
+    is_ = "is" if starter.missing == 1 else "are"
+    return f"{starter.missing} of the {len(hosts)} runners on {_listed(hosts)} {is_} missing"
 
 
 def _listed(hosts: Sequence[Host]) -> str:

@@ -188,6 +188,7 @@ class FleetAllocation:
         if node.name in self._here_names and self._here is not None:
             self._here.lost(node)
             return
+        self._tell_arrived(at_once=any(one.name == node.name for one, _ in self._arrived))
         self._servers.pop(node.name, None)
         for number, (errand, _) in list(self._errands.items()):
             if errand.source is not None and errand.source.name == node.name:
@@ -322,7 +323,7 @@ class FleetAllocation:
     def _heed(self, said: _Said) -> None:
         """What a source has reported."""
         self._awaited[said.source] = max(0, self._awaited.get(said.source, 0) + said.more)
-        self._tell_arrived()
+        self._tell_arrived(at_once=bool(said.text) and not said.more)  # they have come, whoever is waited for longer
         if said.text:
             self.notes.append(said.text)
         if said.more < 0:
@@ -348,9 +349,10 @@ class FleetAllocation:
             self._awaited[hello.source] = max(0, self._awaited.get(hello.source, 0) - 1)
         self._tell_arrived()
 
-    def _tell_arrived(self) -> None:
+    def _tell_arrived(self, at_once: bool = False) -> None:
         """Those that were expected are told of together, when no more are on their way."""
-        if not self._arrived or any(self._awaited.get(number, 0) for number in range(len(self._sources))):
+        on_their_way = any(self._awaited.get(number, 0) for number in range(len(self._sources)))
+        if not self._arrived or (on_their_way and not at_once):
             return
         self.notes.append(arrived(self._arrived))
         self._arrived = []
