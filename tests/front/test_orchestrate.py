@@ -301,7 +301,7 @@ def test_whoever_attaches_to_a_later_job_hears_in_one_number_what_the_earlier_on
     following = client("orchestrate", "out", "--time", "5")
     told, _ = following.communicate(timeout=120)
     assert following.returncode == 0
-    assert "resumed: 1 of them were done before" in told
+    assert "resumed: 1 of them was done before" in told
     assert "quick" not in told
     assert "[2/2] done      long" in told
 

@@ -213,7 +213,7 @@ def test_a_resumed_run_counts_what_was_done_before(clock: Clock) -> None:
     end(state, 1, 7.0)
     clock.now += 1
     watcher(state)
-    assert told(stream)[1:] == ["resumed: 1 of them were done before", "[2/2] done      b  1.0 s"]
+    assert told(stream)[1:] == ["resumed: 1 of them was done before", "[2/2] done      b  1.0 s"]
 
 
 def test_json_is_an_object_for_each_task_and_one_for_the_run(clock: Clock) -> None:

@@ -390,10 +390,12 @@ def test_what_is_to_be_typed_means_what_it_stands_for(word: str) -> None:
     import subprocess
 
     from cantle.report.failures import quoted
+    from cantle.runner.wording import in_a_shell
 
-    assert quoted(word).isprintable()
-    told = subprocess.run(["/bin/bash", "-c", f"printf %s {quoted(word)}"], capture_output=True, check=True)
-    assert told.stdout.decode() == word
+    for typed in (f"printf %s {quoted(word)}", in_a_shell("/", ("printf", "%s", word))):
+        assert typed.isprintable()
+        told = subprocess.run(["/bin/bash", "-c", typed], capture_output=True, check=True)
+        assert told.stdout.decode() == word
 
 
 def test_damage_in_the_journal_is_told_and_bridged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

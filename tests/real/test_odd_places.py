@@ -82,3 +82,9 @@ def test_how_to_run_a_task_of_a_map_by_hand_is_told_once_and_not_as_what_it_prin
     assert (first, printed) == ("map.1 failed: exit code 3", "    | x")
     assert ended == "Its attempt 1 ended as failed."
     assert again.startswith("Run it again: cd ")
+
+
+def test_what_would_run_is_told_and_nothing_is_made(tmp_path: Path, study: Path) -> None:
+    code, told = cantle("run", study, "-n", "-o", "out", cwd=tmp_path)
+    assert (code, told) == (0, "small: 1 task of 1 step; nothing was run\n")
+    assert sorted(os.listdir(tmp_path)) == ["study.yaml"]

@@ -222,7 +222,7 @@ study:
     file.write_text(study.format(ran=ran, b="better").replace("name: d,", "name: e,"))
     code, told = cantle("resume", "out", "--study", "study.yaml", cwd=tmp_path)
     assert code == 0, told
-    assert "3 results of 4 tasks still hold" in told
+    assert "results that still hold: 3 of 4" in told
     assert Counter(ran.read_text().split()) == Counter(["a", "b", "better", "c", "c", "d", "d"])
     assert cantle("logs", "out", "c", cwd=tmp_path)[0] == 0, "what was kept can still be looked at"
 

@@ -118,8 +118,10 @@ def _run(asked: Namespace) -> int:
 
     study, reader, options = read_study(asked, dry=machine is None, elsewhere=machine is not None and machine.is_spread)
     if asked.no:
+        from cantle.model.resources import count
+
         steps = len({step.name for step in study.steps})
-        print(f"{study.name}: {len(study.tasks):,} tasks of {steps} steps; nothing was run")
+        print(f"{study.name}: {count(len(study.tasks), 'task')} of {count(steps, 'step')}; nothing was run")
         return 0
     layout = fresh_directory(asked.out, Path(study.output_parent or Path.cwd()), study.name, asked.yes)
     if machine is None:

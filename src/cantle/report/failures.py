@@ -154,10 +154,9 @@ def quoted(word: str) -> str:
         from shlex import quote
 
         return quote(word)
-    safe = "".join(
-        c if c.isprintable() and c not in "'\\" else "".join(f"\\x{byte:02x}" for byte in os.fsencode(c)) for c in word
-    )
-    return f"$'{safe}'"
+    from cantle.runner.wording import in_dollar_quotes
+
+    return in_dollar_quotes(word)
 
 
 def _shell_of(script: Path) -> str:

@@ -338,7 +338,8 @@ def first_words(state: State, done_before: int) -> list[str]:
         text += f" on {len(nodes):,} nodes with {sum(node.cores for node in nodes):,} cores"
     lines = [text + (f", in {added.directory}" if added.directory else "")]
     if state.resumed and done_before:
-        lines.append(f"resumed: {done_before:,} of them were done before")
+        were = "was" if done_before == 1 else "were"
+        lines.append(f"resumed: {done_before:,} of them {were} done before")
     return lines
 
 

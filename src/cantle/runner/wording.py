@@ -83,12 +83,20 @@ def why_not_started(error: OSError | ValueError, doing: str) -> str:
 
 def in_a_shell(directory: str, words: tuple[str, ...]) -> str:
     """What to type to run these words there."""
-    from shlex import join, quote
+    from shlex import quote
 
-    command = join(words)
+    command = " ".join(quote(word) if word.isprintable() else in_dollar_quotes(word) for word in words)
     if len(command) > _LONGEST_COMMAND:
         command = f"{command[:_LONGEST_COMMAND]} …"
     return f"cd {quote(directory)} && {command}" if directory else command
+
+
+def in_dollar_quotes(word: str) -> str:
+    """The word as a shell takes it, with what a terminal would act on as numbers: `$'a\\x1bb'`."""
+    safe = "".join(
+        c if c.isprintable() and c not in "'\\" else "".join(f"\\x{byte:02x}" for byte in os.fsencode(c)) for c in word
+    )
+    return f"$'{safe}'"
 
 
 def as_stream(stream: int, streams: int, communicates: bool) -> tuple[str, ...]:

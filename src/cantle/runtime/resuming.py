@@ -83,7 +83,7 @@ def resume(
             keep(changed, _beside(layout))
             kept = begin_anew_with_what_holds(state, study, changed, layout, _opening_again(state, changed, layout))
             _exchange(layout)
-            note(f"the study has other tasks now: {kept:,} results of {len(changed.tasks):,} tasks still hold")
+            note(f"the study has other tasks now; results that still hold: {kept:,} of {len(changed.tasks):,}")
             conductor.journal.close()
             conductor.take_up(Journal.reopen(layout.journal), replay(layout), changed)
         if forgotten := conductor.requests.discard():
@@ -101,7 +101,9 @@ def resume(
             _exchange(layout)
             conductor.work = changed.work(str(layout.directory))
             again = len(difference.tasks)
-            note(f"{again:,} of {len(state.tasks):,} tasks have changed; they and what follows from them run again")
+            note(
+                f"tasks that have changed: {again:,} of {len(state.tasks):,}; they and what follows from them run again"
+            )
     except BaseException:
         conductor.close()
         raise
