@@ -7,7 +7,9 @@ import socket
 import ssl
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -126,7 +128,8 @@ def test_a_runner_that_goes_with_its_channel_full_is_lost_once(full: Full) -> No
     assert full.inbox.wait(0.0) == []
 
 
-def test_a_lane_sends_a_part_at_a_time_so_that_others_have_their_turn() -> None:
+@contextmanager
+def lane_and_other_end() -> Iterator[tuple[Lane, ssl.SSLSocket]]:
     ours, theirs = make_identities("run")
     here, there = socket.socketpair()
     lanes: list[Lane] = []
@@ -138,22 +141,56 @@ def test_a_lane_sends_a_part_at_a_time_so_that_others_have_their_turn() -> None:
     server.start()
     other = context_of(theirs).wrap_socket(there)
     server.join()
+    (lane,) = lanes
+    yield lane, other
+    lane.close()
+    other.close()
+
+
+def test_a_lane_sends_a_part_at_a_time_so_that_others_have_their_turn() -> None:
     taken = 0
     done = threading.Event()
 
-    def take() -> None:
+    def take(other: ssl.SSLSocket) -> None:
         nonlocal taken
         while taken < 8 * LARGE:
             taken += len(other.recv(1 << 16))
         done.set()
 
-    threading.Thread(target=take, daemon=True).start()
-    (lane,) = lanes
-    lane.send(os.urandom(16) * (8 * LARGE // 16))
-    assert lane.backlog > 7 * LARGE
-    stop = time.monotonic() + PATIENCE_S
-    while not done.is_set() and time.monotonic() < stop:
-        lane.send(b"")
-    assert done.is_set()
-    lane.close()
-    other.close()
+    with lane_and_other_end() as (lane, other):
+        threading.Thread(target=take, args=(other,), daemon=True).start()
+        lane.send(os.urandom(16) * (8 * LARGE // 16))
+        assert lane.backlog > 7 * LARGE
+        stop = time.monotonic() + PATIENCE_S
+        while not done.is_set() and time.monotonic() < stop:
+            lane.send(b"")
+        assert done.is_set() and lane.backlog == 0
+
+
+def test_what_a_lane_keeps_comes_whole_and_in_order_and_large_messages_are_not_copied() -> None:
+    sizes = [5, 3 << 18, 1, 1 << 18, (1 << 18) - 1, 70_000, 0, 100 << 20, 9, 5 << 20]
+    messages = [bytes([number + 1]) * size for number, size in enumerate(sizes)]
+    found = bytearray()
+
+    def take(other: ssl.SSLSocket) -> None:
+        while len(found) < sum(sizes):
+            found.extend(other.recv(1 << 16))
+
+    with lane_and_other_end() as (lane, other):
+        tracemalloc.start()
+        for message in messages:
+            lane.send(message)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert most < 8 << 20
+        backlog = lane.backlog
+        assert backlog <= sum(sizes) and backlog > 100 << 20
+        reader = threading.Thread(target=take, args=(other,), daemon=True)
+        reader.start()
+        stop = time.monotonic() + PATIENCE_S
+        while lane.backlog and time.monotonic() < stop:
+            lane.send(b"")
+            assert lane.backlog <= backlog
+            backlog = lane.backlog
+        reader.join(PATIENCE_S)
+    assert found == b"".join(messages)

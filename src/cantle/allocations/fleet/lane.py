@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import ssl
+from collections import deque
 from collections.abc import Callable
 from threading import Lock
 
@@ -21,6 +22,8 @@ _RECEIVE = 1 << 18
 _RECORD = 1 << 14
 """TLS hands out so many at most."""
 _SEND = 1 << 16
+_LARGE = 1 << 18
+"""A message of so many bytes waits as it is, without being copied, when it cannot be sent at once."""
 _MOST_SENT = 1 << 20
 """About so many bytes are sent at once: a runner may take them as fast as we send, and others wait meanwhile."""
 OPENS_S = 20.0
@@ -37,7 +40,9 @@ class Lane:
     def __init__(self, connection: ssl.SSLSocket, clock_ahead_s: float = 0.0) -> None:
         connection.setblocking(False)
         self._connection = connection
-        self._backlog = bytearray()
+        self._waiting: deque[bytearray | memoryview] = deque()
+        """What was not taken yet, in order: large messages as they came, small ones put together."""
+        self._backlog = 0
         self.read_fd = self.write_fd = connection.fileno()
         self.clock_ahead_s = clock_ahead_s
         self.why_ended = ""
@@ -49,7 +54,7 @@ class Lane:
     @property
     def backlog(self) -> int:
         """How many bytes wait because the other side did not take them yet; `send(b"")` tries again."""
-        return len(self._backlog)
+        return self._backlog
 
     def fileno(self) -> int:
         """A descriptor that becomes readable when `receive` has something."""
@@ -57,15 +62,28 @@ class Lane:
 
     def send(self, data: bytes) -> None:
         """Send, or keep for later what does not fit now. Raises OSError when the other side has gone."""
-        self._backlog += data
+        if len(data) >= _LARGE:
+            self._waiting.append(memoryview(data))
+        elif data:
+            if not self._waiting or isinstance(self._waiting[-1], memoryview):
+                self._waiting.append(bytearray())
+            self._waiting[-1] += data  # type: ignore[operator]  # it is no view
+        self._backlog += len(data)
         left = _MOST_SENT
-        while self._backlog and left > 0:
+        while self._waiting and left > 0:
+            # What could not be sent must come again, with the same bytes and no fewer; where they lie does not matter.
+            first = self._waiting[0]
             try:
-                # What could not be sent must come again, from the same first byte and no shorter: so it all stays in one place.
-                sent = self._connection.send(bytes(memoryview(self._backlog)[:_SEND]))
+                sent = self._connection.send(bytes(memoryview(first)[:_SEND]))
             except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
                 return
-            del self._backlog[:sent]
+            if sent == len(first):
+                self._waiting.popleft()
+            elif isinstance(first, memoryview):
+                self._waiting[0] = first[sent:]
+            else:
+                del first[:sent]
+            self._backlog -= sent
             left -= sent
 
     def receive(self) -> bytes:
