@@ -157,7 +157,7 @@ def test_the_script_is_one_file_that_all_streams_run(tmp_path: Path) -> None:
 def test_a_long_script_goes_to_each_node_once() -> None:
     launch = Launch(0.0, 3, 1, on(0, 1))
     command = Command(script="long", script_path="step/step.sh", shell=("/bin/bash",))
-    gangs = Gangs(lambda *_: None, lambda _: None, lambda *_: False, lambda: None)
+    gangs = Gangs(lambda *_: None, lambda _: None, lambda *_: False, lambda: None, lambda: 0.0)
     starts = gangs.add(launch, command, [Node("a", 4), Node("b", 4)], Streams(4), 0.0, 0, "/run")
     assert [(node, start.command.script, start.command.argv) for node, start in starts] == [
         (0, "long", ()),
@@ -169,7 +169,7 @@ def test_a_long_script_goes_to_each_node_once() -> None:
 
 def test_what_spreads_by_a_program_that_is_not_ours_is_told_when_a_node_of_it_goes() -> None:
     told: list[str] = []
-    gangs = Gangs(lambda *_: None, lambda _: None, lambda *_: False, lambda: told.append("lost"))
+    gangs = Gangs(lambda *_: None, lambda _: None, lambda *_: False, lambda: told.append("lost"), lambda: 0.0)
     two = [Node("a", 4, machine="a"), Node("b", 4, machine="b")]
     for task, streams, hangs in ((0, Streams(2), False), (1, None, True)):
         gangs.add(Launch(0.0, task, 1, on(0, 1)), Command(argv=("srun", "x"), launches=True), two, streams, 0.0, 0, "/")
@@ -495,7 +495,7 @@ def test_closing_ends_streams_and_tells_it_once(tmp_path: Path) -> None:
 
 def test_a_runner_is_told_once_of_each_result_to_keep_and_once_that_it_need_not(tmp_path: Path) -> None:
     told: list[TaskEnded] = []
-    gangs = Gangs(lambda *_: None, told.append, lambda *_: False, lambda: None)  # type: ignore[arg-type]
+    gangs = Gangs(lambda *_: None, told.append, lambda *_: False, lambda: None, lambda: 0.0)  # type: ignore[arg-type]
     starts = gangs.add(
         Launch(0.0, 3, 1, on(0, 1)), shell("true"), [Node("a", 4), Node("b", 4)], Streams(400), 0.0, 0, "/"
     )

@@ -132,7 +132,7 @@ def test_what_is_asked_in_a_studys_directory_concerns_that_study_alone(tmp_path:
         LimitsChanged(0.0, Limits(), 1),
     ):
         ask(tenant.layout.directory, wish)
-    heard = list(tenant.wishes(state, noted.append))
+    heard = list(tenant.wishes(state, noted.append, 1.0))
     tenant.let_go()
     stripped = [(type(wish).__name__, getattr(wish, "tasks", None), getattr(wish, "study", None)) for wish in heard]
     assert stripped == [

@@ -16,7 +16,10 @@ import time
 from collections.abc import Callable, Collection
 from typing import NoReturn
 
-from cantle.runner import processes
+from cantle.runner import (
+    clock,  # noqa: F401 - read before the fork: then what is forked has the same one
+    processes,
+)
 from cantle.runner.channel import DescriptorChannel
 
 _LEAVE_S = 8.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from time import time
 from typing import TYPE_CHECKING
 
 from cantle.allocations.forking import LocalChannel, fork_runner
@@ -107,7 +108,7 @@ class LocalAllocation:
         self._inbox = inbox
         processes.become_subreaper()  # should a runner be killed, its tasks become our children and can be ended
         nodes = list(self._nodes) if self._nodes is not None else self._on_this_machine()
-        ends = [inbox.now() + self._ends_in_s] if self._ends_in_s else []
+        ends = [time() + self._ends_in_s] if self._ends_in_s else []
         if self._ends_at is not None and (end := self._ends_at()):
             ends.append(end)
         if ends:

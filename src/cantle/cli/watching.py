@@ -238,7 +238,8 @@ def _explain(asked: Namespace) -> int:
     number = find_task(run.state, asked.task)
     if run.condition == Condition.DEAD:
         print(
-            f"The conductor of this run is dead: nothing of it runs. So it stood at {time_of_day(run.state.now)}; "
+            "The conductor of this run is dead: nothing of it runs. "
+            f"So it stood at {time_of_day(run.state.wall(run.state.now))}; "
             f"{how_to_go_on(run)}."
         )
     if run.condition == Condition.QUEUED:

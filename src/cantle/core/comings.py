@@ -59,6 +59,10 @@ def _stop_asked(state: State, record: r.StopAsked) -> None:
     state.version += 1
 
 
+def _clock_set(state: State, record: r.ClockSet) -> None:
+    state.clock_set.append((record.time, record.ahead_s))
+
+
 def _time_passed(state: State, _record: r.TimePassed) -> None:
     state.version += 1
 
@@ -120,6 +124,7 @@ RULES: dict[type, Callable[[State, Any], None]] = {
     r.RunStarted: _run_started,
     r.RunResumed: _run_resumed,
     r.StopAsked: _stop_asked,
+    r.ClockSet: _clock_set,
     r.TimePassed: _time_passed,
     r.NodesJoined: _nodes_joined,
     r.NodesAwaited: _nodes_awaited,

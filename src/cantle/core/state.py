@@ -74,6 +74,8 @@ class State:
         """The run is stopped since its nodes were about to go."""
         self.begun_at = 0.0
         """When this conductor began or went on with the run."""
+        self.clock_set: list[tuple[float, float]] = []
+        """When it was found that somebody had set the machine's clock, and by how much that is ahead of `now` since then."""
 
         self.studies: list[StudyState] = []
         self.steps: list[Step] = []
@@ -203,6 +205,18 @@ class State:
     def nodes_alive(self) -> list[Node]:
         """The nodes that are there now."""
         return [node for index, node in self.room.nodes.items() if self.room.alive >> index & 1]
+
+    def wall(self, moment: float) -> float:
+        """What the machine's clock showed at this moment of the records' time. For people alone: nothing goes by it."""
+        ahead_s = 0.0
+        for since, ahead_s_then in self.clock_set:
+            if since <= moment:
+                ahead_s = ahead_s_then
+        return moment + ahead_s
+
+    def present(self, wall: float) -> float:
+        """The records' time when the machine's clock shows `wall`, and not before the last record."""
+        return max(self.now, wall - (self.clock_set[-1][1] if self.clock_set else 0.0))
 
     # The one way to change
 

@@ -17,8 +17,8 @@ conductor and runners, and would promise nothing more: a process may still end w
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -68,7 +68,7 @@ class _Gang:
         self.results: list[Result] = []
         self.port = port
         self.walltime_s = walltime_s
-        self.deadline = time.monotonic() + walltime_s if walltime_s else float("inf")
+        self.deadline = monotonic() + walltime_s if walltime_s else float("inf")
         self.asked: tuple[Outcome, str] | None = None
         """What shall be told, since somebody wanted all of it ended."""
         self.failing = False
@@ -93,7 +93,7 @@ class Gangs:
 
     `end(part, outcome, why, grace_s)` ends a part, with a grace below 0 after that of its node; `put` takes events; `tell`
     sends a message to the runner of a node, if there is one. `launch_lost_a_node` hears of each attempt that spreads itself
-    and has lost one of its nodes.
+    and has lost one of its nodes. `now` is the time to stamp on events.
     """
 
     def __init__(
@@ -102,11 +102,13 @@ class Gangs:
         put: Callable[[Event], None],
         tell: Callable[[int, Sweep], bool],
         launch_lost_a_node: Callable[[], None],
+        now: Callable[[], float],
     ) -> None:
         self._end = end
         self._put = put
         self._tell = tell
         self._launch_lost_a_node = launch_lost_a_node
+        self._now = now
         self._gangs: dict[Key, _Gang] = {}
         self._names: dict[int, str] = {}
         self._held_back: dict[int, tuple[float, NodeLost]] = {}
@@ -244,7 +246,7 @@ class Gangs:
         if found != gang.said:
             gang.said = found
             if not over:
-                self._put(TaskHindered(time.time(), *gang.key, found))
+                self._put(TaskHindered(self._now(), *gang.key, found))
 
     def node_gone(self, node: int, event: NodeLost | None = None) -> None:
         """A node is gone with what ran on it. The loss is told when what it has orphaned elsewhere is over."""
@@ -265,7 +267,7 @@ class Gangs:
         for numbers in (self.kept, self._fresh, self._done_with):
             numbers.pop(node, None)
         if event is not None:
-            self._held_back[node] = (time.monotonic() + _MOURNING_S, event)
+            self._held_back[node] = (monotonic() + _MOURNING_S, event)
         self._tell_losses()
 
     def is_held_back(self, node: int) -> bool:
@@ -278,7 +280,7 @@ class Gangs:
 
     def tick(self) -> None:
         """Look at the clock: once a turn."""
-        now = time.monotonic()
+        now = monotonic()
         for gang in self._gangs.values():
             if now >= gang.deadline and gang.asked is None and not gang.failing:
                 why = f"ran into its walltime of {gang.walltime_s:g} s"

@@ -24,6 +24,7 @@ from cantle.model.records import Launch, NodeLost, Stop, TaskEnded, TaskStarted
 from cantle.model.resources import Node
 from cantle.model.seams import Channel, Inbox
 from cantle.model.study import Command
+from cantle.runner import clock
 from cantle.runner.frames import encode
 from cantle.runner.messages import (
     RUN,
@@ -59,6 +60,8 @@ if TYPE_CHECKING:
 
 _CLOSING_S = 5.0
 """How long `close` waits beyond the grace for what cannot be killed."""
+_SAME_S = 0.001
+"""Clocks that differ by less are one: it takes a moment to read both."""
 
 
 class ProcessEngine:
@@ -83,6 +86,9 @@ class ProcessEngine:
         hide_gpus: bool = False,
     ) -> None:
         self._inbox = inbox
+        ahead_s = clock.now() - inbox.now()
+        self._ahead_s = ahead_s if abs(ahead_s) > _SAME_S else 0.0
+        """By how much the clock of the runners that we fork is ahead of the records' time."""
         self._directory = directory
         self._home = home
         inherited = os.environb if env is None else {os.fsencode(k): os.fsencode(v) for k, v in env.items()}
@@ -354,7 +360,7 @@ class ProcessEngine:
 
     def _take(self, index: int, link: Link, messages: Iterable[Up | str]) -> None:
         put = self._inbox.put
-        ahead_s = link.channel.clock_ahead_s
+        ahead_s = link.channel.clock_ahead_s + self._ahead_s
         told = iter(messages)
         for message in told:
             if ahead_s and isinstance(message, Ended | Started):
@@ -447,7 +453,7 @@ class ProcessEngine:
         if self._gangs is None:
             from cantle.engines.gangs import Gangs
 
-            self._gangs = Gangs(self._mail.end, self._inbox.put, self.tell, self.launch_lost_a_node)
+            self._gangs = Gangs(self._mail.end, self._inbox.put, self.tell, self.launch_lost_a_node, self._inbox.now)
         key = (launch.task, launch.attempt)
         for place in launch.on:
             if place.node not in self._links:

@@ -217,6 +217,12 @@ class ResultsForgotten(Record, frozen=True, tag=True):
     tasks: list[int]
 
 
+class ClockSet(Record, frozen=True, tag=True):
+    """From now on the machine's clock is so many seconds ahead of the records' time, which goes by one that nobody sets."""
+
+    ahead_s: float
+
+
 class NodesAwaited(Record, frozen=True, tag=True):
     """So many nodes are on their way; 0 when no more are to be expected. Until then nothing is called impossible."""
 
@@ -614,6 +620,7 @@ Event: TypeAlias = (
     | StudyChanged
     | Revived
     | NodesJoined
+    | ClockSet
     | NodesAwaited
     | KindsDeclared
     | RequestAnswered

@@ -49,9 +49,9 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     `cores` counts its slots, indexed from 0. `core_ids`, when given, are the operating system's numbers of those cores in
     the same order, and tasks are bound to them; empty means logical cores without binding (more declared than exist).
     `gpu_ids` are the names by which the vendor's variable selects each GPU. `machine` is what the node stands on: several
-    nodes may share one. `ends_at` is when its allocation ends, in seconds as records bear them (since the epoch; in a
-    simulation since its start); 0 when no end is known. `apart`: it does not see the run's directory, and has one of the same
-    path to itself.
+    nodes may share one. `ends_at` is when its allocation ends, in seconds since the epoch (in a simulation since its start), 0
+    when no end is known: as the machine's clock has it when an allocation tells it, as records bear their times in a record.
+    `apart`: it does not see the run's directory, and has one of the same path to itself.
     """
 
     name: str

@@ -114,7 +114,7 @@ class Screen:
 
 def view(state: State, pace: Pace, seconds: float, failures: list[str], colour: bool) -> list[str]:
     """The view, line by line."""
-    now = max(state.now, time())
+    now = state.present(time())
     over = sum(state.totals[phase] for phase in FINAL)
     left = pace.left_s(state, now)
     end = "end unknown" if left is None else f"about {duration(left)} left"

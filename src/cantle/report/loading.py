@@ -76,7 +76,7 @@ class Run:
     @property
     def now(self) -> float:
         """The present for a run that goes on, its last moment for one that does not. Seconds since the epoch."""
-        return max(self.state.now, time()) if self.conductor is not None else self.state.now
+        return self.state.present(time()) if self.conductor is not None else self.state.now
 
     @property
     def seconds(self) -> float:

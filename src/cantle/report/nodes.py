@@ -64,8 +64,8 @@ def node_objects(state: State) -> Iterator[dict[str, object]]:
             "gpus": node.gpus,
             "memory_mib": node.memory_mib,
             "running": [state.tasks[task].name for task in running],
-            "joined_at": state.joined_at.get(index),
-            "ends_at": node.ends_at or None,
+            "joined_at": state.wall(state.joined_at[index]) if index in state.joined_at else None,
+            "ends_at": state.wall(node.ends_at) if node.ends_at else None,
         }
 
 

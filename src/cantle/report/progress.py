@@ -346,7 +346,7 @@ def first_words(state: State, done_before: int) -> list[str]:
 def how_far(state: State, pace: Pace) -> str:
     """`812 done, 8 running, 180 ready; 8 of 8 cores in use; about 25 s left`."""
     used, cores = cores_in_use(state)
-    left = pace.left_s(state, max(state.now, time()))
+    left = pace.left_s(state, state.present(time()))
     end = "the end is not known" if left is None else f"about {duration(left)} left"
     return f"{counted(state.totals)}; {used:,} of {cores:,} cores in use; {end}"
 

@@ -136,7 +136,7 @@ def _chunks(state: State, study: StudyState | None) -> Iterator[str]:
     yield HEADER
     told = 0
     while told < (end := len(study.tasks) if study is not None else len(state.tasks)):
-        now = max(state.now, time())
+        now = state.present(time())
         last = min(told + ROWS_AT_ONCE, end)
         rows = range(told, last) if study is None else map(study.tasks.number, range(told, last))
         yield "".join(["\n" + ",".join(map(_cell, cells(state, task, now))) for task in rows])
@@ -151,20 +151,21 @@ def cells(state: State, task: int, now: float) -> tuple[str, ...]:
     parts = workspace.rsplit("/", 2)
     workspace = "/".join(parts[-2:]) if row.params else parts[-1]
     pid, started, ended = state.pids[task], state.launched_at[task], state.ended_at[task]
+    wall = state.wall
     run_time = elapsed = NO_DURATION
     start_time = submit_time = end_time = NO_TIME
     if phase == Phase.RUNNING or phase == Phase.LAUNCHED:
         submitted = state.running[task].time
-        submit_time = clock(int(submitted + 0.5))
+        submit_time = clock(int(wall(submitted) + 0.5))
         elapsed = span(now - submitted)
         if phase == Phase.RUNNING:
-            start_time = clock(int(started + 0.5))
+            start_time = clock(int(wall(started) + 0.5))
             run_time = span(now - started)
     elif phase >= Phase.DONE:
         if ended:
-            end_time = clock(int(ended + 0.5))
+            end_time = clock(int(wall(ended) + 0.5))
         if started and phase != Phase.SKIPPED:
-            start_time = submit_time = clock(int(started + 0.5))
+            start_time = submit_time = clock(int(wall(started) + 0.5))
             run_time = elapsed = span(int(ended + 0.5) - int(started + 0.5))
     return (
         row.name,

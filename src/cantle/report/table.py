@@ -97,7 +97,7 @@ def headline(run: Run, colour: bool = False) -> str:
             else "; it ended before the study was written down, begin the run anew"
         )
     else:
-        text += f" after {duration(run.seconds)}, at {time_of_day(run.state.now)}"
+        text += f" after {duration(run.seconds)}, at {time_of_day(run.state.wall(run.state.now))}"
         if condition == Condition.STOPPED:
             text += f" ({run.state.stopping})"
         if condition != Condition.DONE:

@@ -19,6 +19,7 @@ import msgspec
 from cantle.model.records import Outcome
 from cantle.model.study import Command
 
+from . import clock
 from .channel import RunnersEnd
 from .ending import AGAIN_S, KILLS, Ending
 from .family import Attempt, Family, Place
@@ -333,7 +334,7 @@ class Keeper:
         if attempt.status is None:
             self._family.alive -= 1
             attempt.status = signal.SIGKILL
-            attempt.ended_at = time.time()
+            attempt.ended_at = clock.now()
         attempt.detail = "; ".join(filter(None, (attempt.detail, "some of its processes could not be killed")))
         if self._was_worker(attempt):
             return

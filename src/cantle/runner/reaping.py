@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from resource import RUSAGE_SELF, getrusage
 
+from . import clock
 from .family import Attempt, Family, send_to_group
 from .places import ENOUGH_IN_LINE, Places
 from .reports import Reports
@@ -77,7 +78,7 @@ class Reaper:
                 family.gone(pid, cpu_s, self._peak_mib(usage.ru_maxrss))
                 continue
             attempt.status = status
-            attempt.ended_at = time.time()
+            attempt.ended_at = clock.now()
             attempt.cpu_s += cpu_s
             attempt.peak_mib = max(attempt.peak_mib, self._peak_mib(usage.ru_maxrss))
             family.alive -= 1

@@ -17,6 +17,7 @@ from cantle.errors import writable
 from cantle.model.records import Outcome
 
 from .channel import RunnersEnd
+from .clock import now
 from .frames import encode, frame
 from .messages import Ack, Ended, Key, Leaving, Started
 
@@ -57,7 +58,7 @@ class Reports:
 
     def began(self, key: Key, pid: int) -> None:
         """The attempt has started now: told in a moment."""
-        self._starts[key] = (time.monotonic() + _HOLD_S, Started(key, time.time(), pid))
+        self._starts[key] = (time.monotonic() + _HOLD_S, Started(key, now(), pid))
 
     def tells_start_before(self, key: Key, when: float) -> bool:
         """Whether the start of this attempt is still to be told, and before then."""
@@ -96,7 +97,7 @@ class Reports:
 
     def never_began(self, key: Key, outcome: Outcome, detail: str) -> None:
         """Tell that the attempt is over without having begun."""
-        self.over(Ended(self.number(), key, time.time(), outcome, detail=detail))
+        self.over(Ended(self.number(), key, now(), outcome, detail=detail))
 
     def made(self, key: Key) -> Ended | None:
         """The end of an attempt that was done, of which the conductor may not have heard yet."""
@@ -125,12 +126,12 @@ class Reports:
             self._channel.send(b"")  # what the conductor did not take yet, also when there is nothing new to tell
         if not self._up and not self._starts:
             return
-        now = time.monotonic()
+        moment = time.monotonic()
         told = []
-        while self._starts and (first := next(iter(self._starts.items())))[1][0] <= now:
+        while self._starts and (first := next(iter(self._starts.items())))[1][0] <= moment:
             told.append(encode(first[1][1]))
             del self._starts[first[0]]
-        if told or (self._up and (self._urgent or now >= self._hold_until)):
+        if told or (self._up and (self._urgent or moment >= self._hold_until)):
             self._channel.send(frame([*self._up, *told]))  # an end goes before the start of what followed it
             self._up.clear()
             self._urgent = False

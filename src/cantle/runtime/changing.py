@@ -8,7 +8,6 @@ results that still hold, and takes the place of the old one, which is kept besid
 from __future__ import annotations
 
 import os
-from time import time
 
 from cantle.core.phases import Phase
 from cantle.core.state import State
@@ -24,7 +23,7 @@ def names(study: Study) -> list[str]:
     return [task.name for task in study.tasks]
 
 
-def difference_of(study: Study, changed: Study, layout: Layout) -> StudyChanged:
+def difference_of(study: Study, changed: Study, layout: Layout, now: float) -> StudyChanged:
     """What became of a study whose tasks are still the same by name."""
     directory = str(layout.directory)
     old_work, new_work = study.work(directory), changed.work(directory)
@@ -37,7 +36,7 @@ def difference_of(study: Study, changed: Study, layout: Layout) -> StudyChanged:
             again.append(number)
         if old != new or study.steps[old.step] != changed.steps[new.step]:
             rows[number] = new
-    return StudyChanged(time(), changed.digest, again, changed.steps if rows else [], rows)
+    return StudyChanged(now, changed.digest, again, changed.steps if rows else [], rows)
 
 
 def begin_anew_with_what_holds(

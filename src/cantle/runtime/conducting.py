@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from time import monotonic, time
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -46,6 +46,7 @@ from cantle.runtime.inbox import SelectInbox
 from cantle.runtime.loop import run
 from cantle.runtime.real import RealWorld
 from cantle.runtime.stopping import signals_stop_the_run
+from cantle.runtime.timekeeping import Timekeeping
 from cantle.store.journal import Journal
 from cantle.store.layout import Layout
 from cantle.store.lock import ConductorLock
@@ -101,7 +102,7 @@ class Conductor:
         self.journal = journal
         self.state = state
         self.work = work
-        self.inbox = SelectInbox()
+        self.inbox = SelectInbox(state.now)
         self.requests = Requests(layout.directory)
         self._watching = -1
 
@@ -139,7 +140,7 @@ class Conductor:
                 try:
                     run(self.state, world, self.journal, decider, watching)
                 except PluginError as fault:
-                    self.inbox.put(StopAsked(time(), str(fault)))  # from now on no packer is asked
+                    self.inbox.put(StopAsked(self.inbox.now(), str(fault)))  # from now on no packer is asked
                     run(self.state, world, self.journal, decider, watching)
                     raise PluginError(
                         f"{fault}\n    The run was stopped. Go on with another packer or policy, or when this one is mended: "
@@ -196,6 +197,7 @@ class Conductor:
         """What has to be done now and then while the loop turns."""
         requests = self.requests
         heartbeat = asked = synced = monotonic()
+        clock = Timekeeping(self.inbox, self.state, note)
         told = -1  # a descriptor on which the kernel tells of requests
 
         def observe(state: State) -> None:
@@ -209,7 +211,7 @@ class Conductor:
                     told = self._hear_of_requests()
                 asked = now
                 requests.woken = False
-                for event in requests.poll(limits=state.studies[0].limits):
+                for event in requests.poll(self.inbox.now(), state.studies[0].limits):
                     if isinstance(event, OF_PARTITIONS):
                         event = msgspec.structs.replace(event, study=0)
                     if concerns(event, state):
@@ -223,6 +225,7 @@ class Conductor:
                 requests.problems.clear()
             if now - heartbeat >= HEARTBEAT_S:
                 heartbeat = now
+                clock.look()
                 try:
                     self.lock.heartbeat()
                 except LockedError:
@@ -230,7 +233,7 @@ class Conductor:
                     raise
                 if self.layout.is_gone() and not state.stopping:
                     note(taken_away(self.layout))
-                    self.inbox.put(StopAsked(time(), TAKEN_AWAY))
+                    self.inbox.put(StopAsked(self.inbox.now(), TAKEN_AWAY))
 
         return observe
 
@@ -324,7 +327,7 @@ def begin(
         raise
     conductor = Conductor(layout, lock, journal, State(), study.work(str(layout.directory)))
     try:
-        conductor.record(*opening(study, layout, reader, limits, options, argv))
+        conductor.record(*opening(study, layout, reader, limits, options, argv, conductor.inbox.now()))
     except BaseException:
         conductor.close()
         layout.journal.unlink(missing_ok=True)  # what was never whole shall not be taken for a run
@@ -333,10 +336,9 @@ def begin(
 
 
 def opening(
-    study: Study, layout: Layout, reader: str, limits: Limits, options: str, argv: Sequence[str]
+    study: Study, layout: Layout, reader: str, limits: Limits, options: str, argv: Sequence[str], now: float
 ) -> list[AnyRecord]:
     """The first records of a run."""
-    now = time()
     run = RunStarted(
         now, f"{study.name}-{int(now)}-{os.getpid()}", __version__, os.uname().nodename, os.getpid(), tuple(argv)
     )

@@ -6,15 +6,23 @@ import os
 import select
 from collections import deque
 from collections.abc import Callable
-from time import time
+from time import CLOCK_BOOTTIME, clock_gettime, time
 
 from cantle.model.records import Event
+from cantle.runner import clock
+
+SET_S = 0.5
+"""The machine's clock counts as set when it shows so much more or less than it would."""
 
 
 class SelectInbox:
-    """An inbox whose owner waits for descriptors and for events put by other threads or signal handlers."""
+    """An inbox whose owner waits for descriptors and for events put by other threads or signal handlers.
 
-    def __init__(self) -> None:
+    Its time goes on from `not_before` if that is later than now: for the run that is taken up again.
+    """
+
+    def __init__(self, not_before: float = 0.0) -> None:
+        self._base = clock.BASE + max(0.0, not_before - clock.now())
         self._events: deque[Event] = deque()
         self._poll = select.epoll()  # its cost does not rise with the number of runners
         self._callbacks: dict[int, Callable[[], None]] = {}
@@ -54,8 +62,13 @@ class SelectInbox:
             self._poll.unregister(fd)
 
     def now(self) -> float:
-        """Seconds since the epoch."""
-        return time()
+        """The time to stamp on events: seconds since the epoch, by a clock that nobody sets (`cantle.runner.clock`)."""
+        return self._base + clock_gettime(CLOCK_BOOTTIME)
+
+    def clock_ahead_s(self) -> float:
+        """By how much the machine's clock is ahead of that, since somebody has set it; 0 when nobody has."""
+        ahead_s = time() - self.now()
+        return ahead_s if abs(ahead_s) > SET_S else 0.0
 
     def wait(self, timeout_s: float) -> list[Event]:
         """The events that have arrived; waits up to `timeout_s` for the first of them."""

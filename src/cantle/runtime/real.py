@@ -43,6 +43,7 @@ from cantle.model.records import (
 )
 from cantle.model.study import Commands, LaunchingCommands
 from cantle.runtime.inbox import SelectInbox
+from cantle.runtime.timekeeping import by_records_time
 
 if TYPE_CHECKING:
     from cantle.runtime.haulage import Haulage
@@ -90,7 +91,9 @@ class RealWorld:
         of_nodes = False
         for event in events:
             kind = type(event)
-            if kind is NodesJoined or kind is NodeLost:
+            if kind is TaskEnded:
+                continue
+            if kind is NodesJoined or kind is NodeLost or kind is RequestAnswered:
                 of_nodes = True
             elif kind is TaskHindered:
                 self._tell_hindrance(event)
@@ -116,7 +119,8 @@ class RealWorld:
 
     def _with_nodes(self, events: list[Event]) -> list[Event]:
         """The events, once the engine knows the nodes that came and went."""
-        told = list(events)
+        ahead_s = self.inbox.clock_ahead_s()
+        told = [by_records_time(event, ahead_s) for event in events] if ahead_s else list(events)
         for event in events:
             if isinstance(event, NodesJoined):
                 told += self._connect(event)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from time import time
 from typing import Protocol
 
 from msgspec import structs
@@ -74,21 +73,23 @@ def resume(
         raise
     conductor = Conductor(layout, lock, journal, state, study.work(str(layout.directory)))
     try:
-        conductor.record(*tasks_from(study, len(state.tasks), time()))
+        conductor.record(*tasks_from(study, len(state.tasks), conductor.inbox.now()))
         take_in_results(conductor, str(layout.nodes))
         difference = None
         if changed is not None and names(changed) == names(study):
-            difference = difference_of(study, changed, layout)
+            difference = difference_of(study, changed, layout, conductor.inbox.now())
         elif changed is not None:
             keep(changed, _beside(layout))
-            kept = begin_anew_with_what_holds(state, study, changed, layout, _opening_again(state, changed, layout))
+            kept = begin_anew_with_what_holds(
+                state, study, changed, layout, _opening_again(state, changed, layout, conductor.inbox.now())
+            )
             _exchange(layout)
             note(f"the study has other tasks now; results that still hold: {kept:,} of {len(changed.tasks):,}")
             conductor.journal.close()
             conductor.take_up(Journal.reopen(layout.journal), replay(layout), changed)
         if forgotten := conductor.requests.discard():
             note(f"{forgotten} requests to the earlier conductor are forgotten")
-        now = time()
+        now = conductor.inbox.now()
         known = len(conductor.state.partitions.all)
         conductor.record(RunResumed(now, os.uname().nodename, os.getpid(), retry, known))
         if changed is not None:
@@ -121,14 +122,14 @@ def replay(layout: Layout, note: Callable[[str], None] = lambda _: None) -> Stat
     return state
 
 
-def _opening_again(state: State, study: Study, layout: Layout) -> list[AnyRecord]:
+def _opening_again(state: State, study: Study, layout: Layout, now: float) -> list[AnyRecord]:
     """The first records of the same run with another study.
 
     The run began when it did, and so its tasks were there; the study enters now, so that nothing has waited since.
     """
     before = state.studies[0]
     argv = state.run.argv if state.run else ()
-    records = opening(study, layout, before.added.reader, before.limits, before.added.options, argv)
+    records = opening(study, layout, before.added.reader, before.limits, before.added.options, argv, now)
     began = state.started_at or records[0].time
     return [record if isinstance(record, StudyAdded) else structs.replace(record, time=began) for record in records]
 

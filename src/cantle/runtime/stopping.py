@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from time import monotonic, time
+from time import monotonic
 from types import FrameType
 
 from cantle.model.records import StopAsked
@@ -29,7 +29,7 @@ def signals_stop_the_run(inbox: SelectInbox) -> Iterator[None]:
         caught.append(now)
         if len(caught) > 2:
             raise KeyboardInterrupt
-        inbox.put(StopAsked(time(), f"signal {signal.Signals(number).name}", at_once=len(caught) > 1))
+        inbox.put(StopAsked(inbox.now(), f"signal {signal.Signals(number).name}", at_once=len(caught) > 1))
 
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:

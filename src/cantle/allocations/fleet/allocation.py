@@ -38,6 +38,7 @@ from cantle.errors import MachineError
 from cantle.model.records import Event, NodesAwaited, NodesJoined, StopAsked
 from cantle.model.resources import Node
 from cantle.model.seams import Channel, Inbox
+from cantle.runner import clock
 from cantle.runner.bell import Bell
 
 SILENCE_S = 20.0
@@ -254,10 +255,8 @@ class FleetAllocation:
 
     def _judge(self, hello: Hello) -> Verdict:
         """In the server's thread; reads only what does not change any more once runners can come."""
-        from time import time
-
         python = sys.version.split()[0]
-        return judge(hello, self._run, version(), python, self._probe[0], self._probe[1], time())
+        return judge(hello, self._run, version(), python, self._probe[0], self._probe[1], clock.now())
 
     # In the loop's thread
 

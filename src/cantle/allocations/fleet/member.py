@@ -14,7 +14,7 @@ import socket
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from time import monotonic, time
+from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -40,6 +40,7 @@ from cantle.allocations.fleet.scratch import Scratch
 from cantle.allocations.fleet.source import JOINED
 from cantle.allocations.fleet.source import REFUSED as TOLD_REFUSED
 from cantle.allocations.fleet.turning import turn
+from cantle.runner import clock
 
 if TYPE_CHECKING:
     from distributed.worker import Worker
@@ -151,7 +152,7 @@ class Member:
             except Exception as problem:  # noqa: BLE001 - whatever Dask raises, we are not in
                 self._say(f"the conductor at {found.address} did not take this runner: {problem}")
                 return REFUSED_US
-            hello = replace(self._hello, time=time(), address=found.address)
+            hello = replace(self._hello, time=clock.now(), address=found.address)
             self._send({"op": HELLO, "hello": msgspec.msgpack.encode(hello)})
             beating = asyncio.create_task(self._beat())
             asyncio.get_running_loop().add_reader(self._channel.read_fd, self._on_told)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections import deque
-from time import time
+from time import monotonic, time
 
 from msgspec.structs import replace
 
@@ -48,10 +48,10 @@ class LocalNodes:
             self._fails -= 1
             raise MachineError("refused, as was asked for")
         self._answers = answers
-        due = time() + self._after_s
+        due = monotonic() + self._after_s
         self._coming.extend((due, asked.number) for _ in range(asked.count))
         if self._after_s:
-            answers.waits(asked.number, "they are starting", due)
+            answers.waits(asked.number, "they are starting", time() + self._after_s)
 
     def withdraw(self, request: int, n: int) -> int:
         """The last of those that are not there yet."""
@@ -66,16 +66,16 @@ class LocalNodes:
 
     def tend(self) -> float:
         """Let those come that are due, and those go whose time is up."""
-        now = time()
+        now = monotonic()
         ready: dict[int, list[Node]] = {}
         while self._coming and self._coming[0][0] <= now:
-            ready.setdefault(self._coming.popleft()[1], []).append(self._node(now))
+            ready.setdefault(self._coming.popleft()[1], []).append(self._node())
         assert self._answers is not None or not ready
         for request, nodes in ready.items():
             if self._answers is not None:
                 self._answers.arrived(request, nodes)
             if self.kind.lasts_s:
-                self._ends.extend((node.ends_at, request, node.name) for node in nodes)
+                self._ends.extend((now + self.kind.lasts_s, request, node.name) for node in nodes)
         while self._ends and self._ends[0][0] <= now and self._answers is not None:
             _, request, name = self._ends.popleft()
             self._answers.over(request, name, 1, "its time is up")
@@ -87,8 +87,9 @@ class LocalNodes:
         self._coming.clear()
         self._ends.clear()
 
-    def _node(self, now: float) -> Node:
+    def _node(self) -> Node:
         self._made += 1
-        node = self.kind.node(f"{self.kind.name}-{self._made}", now + self.kind.lasts_s if self.kind.lasts_s else 0.0)
+        ends_at = time() + self.kind.lasts_s if self.kind.lasts_s else 0.0
+        node = self.kind.node(f"{self.kind.name}-{self._made}", ends_at)
         gpus = tuple(str(number) for number in range(self.kind.gpus))
         return replace(node, machine=os.uname().nodename, gpu_ids=gpus)

@@ -57,7 +57,7 @@ def report_page(happened: Happened, plan: Expected | None, no_plan: str = "") ->
     until = max(timeline.end, plan.timeline.end if plan and plan.timeline else 0.0)
     about = [
         text(f"{count(len(state.tasks), 'task')}, {condition}: {counted(state.totals)}"),
-        text(f"{run.directory}, begun {clock(int(timeline.zero))}" + ", resumed" * bool(state.resumed)),
+        text(f"{run.directory}, begun {clock(int(state.wall(timeline.zero)))}" + ", resumed" * bool(state.resumed)),
     ]
     body = [
         figures(

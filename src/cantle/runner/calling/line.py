@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cantle.model.records import Outcome
+from cantle.runner import clock
 from cantle.runner.family import Place
 from cantle.runner.messages import Ended, Key, Start
 from cantle.runner.wording import how_it_ended
@@ -86,7 +87,7 @@ class Lines:
             if poke:
                 worker.unpoked = 0
             if not sent:
-                self._begins(worker, time.time())
+                self._begins(worker, clock.now())
             sent.append(waiting.popleft())
         if not sent and not waiting and worker.place is not None:
             self._has_none(worker)
@@ -184,12 +185,12 @@ class Lines:
             if message[0] == wire.READY:
                 worker.ready = True
                 self._is_up(worker)
-                self._begins(worker, time.time())
+                self._begins(worker, clock.now())
                 continue
             start = sent.popleft()
             assert start.key == message[1:3], f"{start.key} is over as {message[1:3]}"
             self._over(worker, start, message)
-            self._begins(worker, message[7])
+            self._begins(worker, clock.BASE + message[7])
         if not last:
             self.feed(worker)
 
@@ -216,7 +217,7 @@ class Lines:
             Ended(
                 self._reports.number(),
                 key,
-                ended,
+                clock.BASE + ended,
                 outcome,
                 0,
                 0,
@@ -224,7 +225,7 @@ class Lines:
                 max(peak_mib, worker.peak_mib),
                 detail,
                 self._words(worker, out_at, err_at),
-                0.0 if worker.long else began,
+                0.0 if worker.long else clock.BASE + began,
                 0 if worker.long else worker.attempt.pid,
                 (),
                 b"" if kept else result,

@@ -30,7 +30,7 @@ OVER = 11
 """(OVER, task, attempt, status, result, size, began, ended, cpu_s, peak_mib, out_at, err_at, detail).
 
 `result` is bytes, or the path of a file of that `size`; of a failed one its exception. `out_at` and `err_at` are where its
-output ends.
+output ends. `began` and `ended` count from when the machine began.
 """
 
 DONE, FAILED, NEVER_BEGAN = 0, 1, 2

@@ -128,7 +128,7 @@ class Worker:
 
     def _call(self, message: tuple[Any, ...]) -> bytes:
         _, task, attempt, after, _, shown, digest, arguments, given = message
-        began = time.time()
+        began = time.clock_gettime(time.CLOCK_BOOTTIME)
         try:
             os.fchdir(self._home)  # an earlier call may have gone elsewhere
         except OSError:
@@ -182,7 +182,7 @@ class Worker:
             size = len(result)
             detail = _tail(traceback)
         out_at, err_at = self._speech.flushed()
-        ended = time.time()
+        ended = time.clock_gettime(time.CLOCK_BOOTTIME)
         if status == wire.DONE:
             self._recent[task] = (attempt, result)
             if len(self._recent) > _RECENT:

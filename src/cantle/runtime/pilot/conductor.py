@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from time import monotonic, time
+from time import monotonic
 
 import msgspec
 
@@ -51,6 +51,7 @@ from cantle.runtime.real import RealWorld
 from cantle.runtime.resuming import RUNNERS_PATIENCE_S, take_in_results
 from cantle.runtime.scaling_functions import ScalingFunction, functions_of
 from cantle.runtime.stopping import signals_stop_the_run
+from cantle.runtime.timekeeping import Timekeeping
 from cantle.runtime.unheeded import unheeded
 from cantle.store.journal import Journal
 from cantle.store.layout import Layout
@@ -85,7 +86,7 @@ class Pilot:
         self.layout = layout
         self.journal = journal
         self.state = state
-        self.inbox = SelectInbox()
+        self.inbox = SelectInbox(state.now)
         self.log = SplitLog(journal, views)
         self.errands = Errands(self.inbox)
         self.found: list[tuple[Entry, Journal]] = []
@@ -114,7 +115,7 @@ class Pilot:
         decider.lines = engine.keeps_lines
         decider.open_ended = True
         house = self._house = House(
-            self.state, self.log, engine, self.errands, self.record, around.keep_status, around.note
+            self.state, self.log, engine, self.errands, self.record, around.keep_status, around.note, self.inbox.now
         )
         self._entrance = Entrance(
             self.layout.directory,
@@ -190,7 +191,7 @@ class Pilot:
                 turn(self.state, world, self.log, decider, events)
             except PluginError as fault:
                 around.note(str(fault))
-                self.inbox.put(StopAsked(time(), str(fault)))  # from now on no packer is asked
+                self.inbox.put(StopAsked(self.inbox.now(), str(fault)))  # from now on no packer is asked
             if not told and (self.state.room.alive or self._may_grow()):
                 told = True
                 around.ready()
@@ -232,12 +233,12 @@ class Pilot:
         elif isinstance(question, Down):
             self.draining = True
             if question.now:
-                self.inbox.put(StopAsked(time(), "the pilot was taken down"))
+                self.inbox.put(StopAsked(self.inbox.now(), "the pilot was taken down"))
             visitor.answer(Going(len(self._house.tenants) + len(self._entrance)))
 
     def _asked_of_all(self, note: Callable[[str], None]) -> Iterator[Event]:
         """What was asked in the pilot's own directory: of all studies, or of partitions that are nobody's."""
-        for wish in self._requests.poll():
+        for wish in self._requests.poll(self.inbox.now()):
             if concerns(wish, self.state):
                 yield wish
             else:
@@ -249,6 +250,7 @@ class Pilot:
     def _housekeeping(self, door: Door, around: Surroundings) -> Callable[[], None]:
         """What has to be done now and then while the loop turns."""
         heartbeat = asked = synced = monotonic()
+        clock = Timekeeping(self.inbox, self.state, around.note)
 
         def tend() -> None:
             nonlocal heartbeat, asked, synced
@@ -268,6 +270,7 @@ class Pilot:
                     self.inbox.put(event)
             if now - heartbeat >= HEARTBEAT_S:
                 heartbeat = now
+                clock.look()
                 try:
                     self._lock.heartbeat()
                 except LockedError:
@@ -275,7 +278,7 @@ class Pilot:
                     raise
                 if self.layout.is_gone() and not self.state.stopping:
                     around.note(taken_away(self.layout))
-                    self.inbox.put(StopAsked(time(), TAKEN_AWAY))
+                    self.inbox.put(StopAsked(self.inbox.now(), TAKEN_AWAY))
                 for event in self._house.give_signs_of_life():
                     self.inbox.put(event)
 
@@ -303,9 +306,8 @@ class Pilot:
         ours = {entry.number for entry, _ in self.found}
         for number, study in enumerate(self.state.studies):
             if not study.over and number not in ours:
-                self.record(
-                    CancelAsked(time(), None, "its being taken out of the pilot", number), StudyOver(time(), number)
-                )
+                now = self.inbox.now()
+                self.record(CancelAsked(now, None, "its being taken out of the pilot", number), StudyOver(now, number))
 
     def _go_on_with_what_was_found(self, around: Surroundings) -> None:
         for entry, journal in self.found:
@@ -313,7 +315,7 @@ class Pilot:
             tenant = self._house.move_in(entry, journal)
             if entry.problem:
                 around.note(f"{tenant.name} cannot be gone on with: {entry.problem}")
-                self.record(CancelAsked(time(), None, f"the pilot: {entry.problem}", entry.number))
+                self.record(CancelAsked(self.inbox.now(), None, f"the pilot: {entry.problem}", entry.number))
                 self._house.move_out(tenant)
             elif tenant.study.known < tenant.study.added.tasks:
                 self._entrance.go_on(entry)
@@ -347,7 +349,7 @@ def begin(layout: Layout, name: str) -> Pilot:
 def _begin_anew(layout: Layout, lock: ConductorLock, name: str) -> Pilot:
     _put_aside(layout)
     pilot = Pilot(layout, lock, Journal.open_new(layout.journal), State(), Views())
-    now = time()
+    now = pilot.inbox.now()
     host, pid = os.uname().nodename, os.getpid()
     pilot.record(RunStarted(now, f"pilot-{name}-{int(now)}-{pid}", __version__, host, pid, tuple(sys.argv)))
     return pilot
@@ -360,7 +362,7 @@ def _go_on(layout: Layout, lock: ConductorLock, rebuilt: Rebuilt) -> Pilot:
     pilot.find_studies(rebuilt)
     take_in_results(pilot, str(layout.nodes))
     known = len(pilot.state.partitions.all)
-    pilot.record(RunResumed(time(), os.uname().nodename, os.getpid(), False, known))
+    pilot.record(RunResumed(pilot.inbox.now(), os.uname().nodename, os.getpid(), False, known))
     pilot.let_go_of_those_taken_away()
     return pilot
 

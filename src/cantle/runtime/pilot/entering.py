@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from time import time
 from typing import TypeAlias
 
 from msgspec.structs import replace
@@ -63,14 +62,14 @@ class Entry:
             self.study, self.work = study, work
         return self
 
-    def added(self) -> StudyAdded:
+    def added(self, now: float) -> StudyAdded:
         """The record by which it enters. Only after it was read."""
         assert self.study is not None
         sent = self.submission
-        added = study_added(self.study, str(self.layout.directory), sent.limits, sent.reader, sent.options, time())
+        added = study_added(self.study, str(self.layout.directory), sent.limits, sent.reader, sent.options, now)
         return replace(added, priority=sent.priority, weight=sent.weight, slicing=sent.slicing)
 
-    def tasks(self, state: State) -> Iterator[AnyRecord]:
+    def tasks(self, state: State, now: Callable[[], float]) -> Iterator[AnyRecord]:
         """The records of the tasks that the state does not know yet, some at a time. Each must be applied before the next."""
         assert self.study is not None
         entered = state.studies[self.number]
@@ -79,4 +78,4 @@ class Entry:
         for begin in range(entered.known, len(tasks), TASKS_AT_ONCE):
             some = tasks[begin : begin + TASKS_AT_ONCE]
             first = len(state.tasks)
-            yield TasksAdded(time(), first, moved(some, first - begin, entered.step_numbers.number(0)), self.number)
+            yield TasksAdded(now(), first, moved(some, first - begin, entered.step_numbers.number(0)), self.number)

@@ -83,7 +83,7 @@ class Entrance:
 
     def go_on(self, entry: Entry) -> None:
         """The rest of a study shall come in that an earlier pilot did not live to take in whole."""
-        entry.rest = entry.tasks(self._state)
+        entry.rest = entry.tasks(self._state, self._inbox.now)
         self._queue.append((entry, None))
 
     def step(self) -> None:
@@ -158,9 +158,9 @@ class Entrance:
             raise
         entry.number = number
         self._log.open(number, journal)
-        self._write_down(entry.added())
+        self._write_down(entry.added(self._inbox.now()))
         self._house.move_in(entry, journal)
-        entry.rest = entry.tasks(self._state)
+        entry.rest = entry.tasks(self._state, self._inbox.now)
 
     def _is_in(self, entry: Entry, visitor: Visitor | None) -> None:
         name = job_name(entry.submission.name, entry.number)

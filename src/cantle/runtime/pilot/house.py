@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from time import time
 from typing import TypeAlias
 
 from cantle.core.state import State
@@ -33,6 +32,7 @@ class House:
         write_down: WriteDown,
         keep_status: KeepStatus,
         note: Callable[[str], None],
+        now: Callable[[], float],
     ) -> None:
         self.tenants: dict[int, Tenant] = {}
         self.work = SharedWork(state)
@@ -43,6 +43,7 @@ class House:
         self._write_down = write_down
         self._keep_status = keep_status
         self._note = note
+        self._now = now
         self._turn = 0
 
     def move_in(self, entry: Entry, journal: Journal) -> Tenant:
@@ -74,7 +75,7 @@ class House:
         number = tenant.number
         del self.tenants[number]
         for partition in self._state.partitions.living:  # they go on, but not in this study's own journal
-            tenant.journal.write(PartitionEnded(time(), partition))
+            tenant.journal.write(PartitionEnded(self._now(), partition))
         self._log.leave(number)
         self.work.remove(number)
         self._engine.close_base(base_of(number))
@@ -84,17 +85,17 @@ class House:
                 self._note(f"{tenant.name}: {trouble}")
             job = job_of(self._state, number)
             self._note(f"{tenant.name} is over: {job.state}, {job.done:,} of {job.tasks:,} tasks done")
-            self._write_down(StudyOver(time(), number))
+            self._write_down(StudyOver(self._now(), number))
 
         self._errands.send(f"finish-{number}", lambda: tenant.finish(self._state), forget)
 
     def ask_around(self) -> Iterator[Event]:
         """What was asked in the studies' directories; and the end of those whose journal cannot be written."""
         for tenant in self.tenants.values():
-            yield from tenant.wishes(self._state, self._note)
+            yield from tenant.wishes(self._state, self._note, self._now())
         for number, problem in self._log.broken.items():
             self._note(problem)
-            yield CancelAsked(time(), None, f"the pilot: {problem}", number)
+            yield CancelAsked(self._now(), None, f"the pilot: {problem}", number)
         self._log.broken.clear()
 
     def keep_status(self) -> None:
@@ -124,7 +125,7 @@ class House:
                 self._note(f"{tenant.name}: {problem}")
                 self._log.leave(tenant.number)
                 tenant.abandon()
-                yield CancelAsked(time(), None, "the pilot: another conductor took it over", tenant.number)
+                yield CancelAsked(self._now(), None, "the pilot: another conductor took it over", tenant.number)
 
     def close(self) -> None:
         """The pilot ends; what is not over can be gone on with."""

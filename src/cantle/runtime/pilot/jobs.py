@@ -49,7 +49,7 @@ def job_of(state: State, number: int) -> Job:
         tasks=max(study.added.tasks, study.known),
         priority=study.added.priority,
         weight=study.added.weight,
-        since=study.added.time,
+        since=state.wall(study.added.time),
     )
 
 

@@ -39,7 +39,7 @@ class OfNodes:
         if ledger.refused_at != self._refused_at:
             self._refused_at = dict(ledger.refused_at)
             found += [note for request in ledger.requests if (note := self._refusal(ledger, request, state.now))]
-        now = time()
+        now = state.present(time())
         for request in ledger.open.values():
             if request.number not in self._waiting and now > max(request.asked_at + WAITS_S, request.expected_at):
                 self._waiting.add(request.number)

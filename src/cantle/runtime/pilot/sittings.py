@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from time import monotonic, time
+from time import monotonic
 
 from cantle import __version__
 from cantle.core.phases import FINAL, Phase
@@ -185,7 +185,7 @@ class Sittings:
         self._log.open(number, journal)
         source = sit.argv[0] if sit.argv else ""
         self._write_down(
-            r.StudyAdded(time(), sit.name, [], sit.directory, source=source, reader=OF_A_PROGRAM, grows=True)
+            r.StudyAdded(self._inbox.now(), sit.name, [], sit.directory, source=source, reader=OF_A_PROGRAM, grows=True)
         )
         self._house.move_in(entry, journal)
         unsent = visitor.stay(Seated(job_name(sit.name, number), __version__))
@@ -237,7 +237,7 @@ class Sittings:
                 self._has_gone(sitting)
 
     def _do(self, sitting: Sitting, message: Up) -> None:
-        now, study = time(), sitting.number
+        now, study = self._inbox.now(), sitting.number
         if isinstance(message, NewTasks):
             self._add(sitting, message)
         elif isinstance(message, ForgetTasks):
@@ -293,7 +293,7 @@ class Sittings:
 
     def _ask_partition(self, sitting: Sitting, wish: PartitionWish) -> None:
         try:
-            self._ask(r.PartitionAsked(time(), wish, sitting.number, "its program"))
+            self._ask(r.PartitionAsked(self._inbox.now(), wish, sitting.number, "its program"))
         except RequestError as problem:
             sitting.line.say([PartitionNews(wish.name, "failed", why=str(problem))])
         else:
@@ -307,7 +307,7 @@ class Sittings:
         for begin in range(0, len(message.tasks), TASKS_AT_ONCE):
             some, first = message.tasks[begin : begin + TASKS_AT_ONCE], len(state.tasks)
             rows = rows_of(some, first, study.tasks, study.step_numbers.number, sitting.work.calls)
-            self._write_down(r.TasksAdded(time(), first, rows, sitting.number))
+            self._write_down(r.TasksAdded(self._inbox.now(), first, rows, sitting.number))
 
     def _numbers(self, sitting: Sitting, own: Iterable[int]) -> list[int]:
         return numbers_of(self._state.studies[sitting.number], own)
@@ -315,11 +315,11 @@ class Sittings:
     def _leave(self, sitting: Sitting, cancel: bool) -> None:
         study = self._state.studies[sitting.number]
         if cancel and not is_over(self._state, study):
-            self._write_down(r.CancelAsked(time(), None, "its program", sitting.number))
+            self._write_down(r.CancelAsked(self._inbox.now(), None, "its program", sitting.number))
         if not study.grows:
             return
         sitting.leaving = True
-        self._write_down(r.StudyClosed(time(), sitting.number))
+        self._write_down(r.StudyClosed(self._inbox.now(), sitting.number))
         tenant = self._house.tenants.get(sitting.number)
         if tenant is not None and is_over(self._state, study):
             self._house.move_out(tenant)
@@ -343,7 +343,7 @@ class Sittings:
         kept = [task for task in tasks if keeping is not None and task in keeping.results]
         unfinished = [task for task in tasks if self._state.phases[task] not in FINAL]
         if kept or unfinished:
-            self._inbox.put(r.ResultsForgotten(time(), sorted({*kept, *unfinished})))
+            self._inbox.put(r.ResultsForgotten(self._inbox.now(), sorted({*kept, *unfinished})))
         self._forgotten.update(dict.fromkeys(task for task in tasks if task not in kept))
         self._let_go(tasks)
 

@@ -84,9 +84,9 @@ class Tenant:
         tasks = max(study.added.tasks, study.known)
         self.left = tasks - sum(state.phases[task] in FINAL for task in study.tasks)
 
-    def wishes(self, state: State, note: Callable[[str], None]) -> Iterator[Event]:
+    def wishes(self, state: State, note: Callable[[str], None], now: float) -> Iterator[Event]:
         """What was asked of the run in its directory, as the pilot understands it."""
-        for wish in self.requests.poll(limits=self.study.limits):
+        for wish in self.requests.poll(now, self.study.limits):
             understood = self._understood(wish)
             if understood is None or not concerns(understood, state):
                 note(f"{self.name}: {unheeded(wish if understood is None else understood, state, of_one_study=True)}")
