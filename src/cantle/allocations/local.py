@@ -130,7 +130,7 @@ class LocalAllocation:
 
     def lost(self, node: Node) -> None:
         """The machine is well, only a runner is gone: bring its node back, if that does not go on and on."""
-        if self._inbox is None:
+        if self._inbox is None or 0 < node.ends_at <= time():
             return
         now = self._inbox.now()
         lately = self._revivals[node.name] = [t for t in self._revivals.get(node.name, ()) if now - t < _HOUR_S]

@@ -95,6 +95,8 @@ def _nodes_awaited(state: State, record: r.NodesAwaited) -> None:
 def _node_lost(state: State, record: r.NodeLost) -> None:
     from cantle.core.nodes import cut_off, forgive, lost
 
+    if not state.room.alive >> record.node & 1:
+        return  # it was given up before
     planned = lost(state, record.node)
     here = list(state.running_on.pop(record.node, ()))
     outcomes: list[r.Outcome] = ["interrupted" if planned or state.stands_in_line(task) else "lost" for task in here]

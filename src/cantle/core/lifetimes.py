@@ -32,6 +32,8 @@ AGAIN = 2.0
 """What was cut off after some time must be given so many times as much, where that is possible at all,"""
 LONGER = 1.05
 """and so many times as much in any case."""
+OVERDUE_S = 120.0
+"""A node that is still there so long after its end is given up: batch systems take a while to end what runs."""
 _INSTANT_S = 1e-6
 
 
@@ -47,6 +49,8 @@ class Lifetimes(msgspec.Struct):
     leaves: dict[int, float] = {}
     lives_s: dict[int, float] = {}
     over: int = 0
+    overdue: dict[int, float] = {}
+    """Of those of them that are still there: when they are given up."""
     cut: dict[int, float] = {}
     longest_s: float = 0.0
     """From joining to leaving: no task is given more time than that."""
@@ -67,6 +71,7 @@ class Lifetimes(msgspec.Struct):
         ends = self.ends.pop(index, inf)
         leaves = self.leaves.pop(index, inf)
         self.lives_s.pop(index, None)
+        self.overdue.pop(index, None)
         if now >= leaves - (ends - leaves):
             self.over |= bit
         self._reckon()
@@ -74,7 +79,7 @@ class Lifetimes(msgspec.Struct):
 
     def gone(self) -> None:
         """All nodes are gone, with their conductor."""
-        for known in (self.ends, self.leaves, self.lives_s):
+        for known in (self.ends, self.leaves, self.lives_s, self.overdue):
             known.clear()
         self.over = 0
         self._reckon()
@@ -88,9 +93,16 @@ class Lifetimes(msgspec.Struct):
         """The nodes that have to be empty now, and are not being emptied."""
         return [index for index in indexes(self.leave_before(now + 2 * _INSTANT_S)) if not self.over >> index & 1]
 
+    def ends_now(self, index: int) -> None:
+        """The node is being emptied, since its end has come."""
+        self.over |= 1 << index
+        if index in self.ends:
+            self.overdue[index] = self.ends[index] + OVERDUE_S
+
     def next_leave(self) -> float:
-        """When the next node has to be empty; infinite when none has."""
-        return next((at for at, left in self.steps if left & ~self.over), inf)
+        """When the next node has to be empty, or is given up; infinite when none is."""
+        leaves = next((at for at, left in self.steps if left & ~self.over), inf)
+        return min(leaves, *self.overdue.values()) if self.overdue else leaves
 
     def was_cut_off(self, task: int, seconds: float) -> None:
         """An attempt of the task was ended with its node, after so long."""

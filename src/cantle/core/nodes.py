@@ -164,7 +164,7 @@ def _drain_node(state: State, record: r.DrainNode) -> None:
 
         ledger_of(state).retiring[record.node] = record.time
     if record.cause == "ends" and state.lifetimes is not None:
-        state.lifetimes.over |= 1 << record.node
+        state.lifetimes.ends_now(record.node)
         if state.keeping is not None:
             state.keeping.leaves(record.node)
         for task in state.running_on.get(record.node, ()):
@@ -203,6 +203,11 @@ def _is_over(state: State, index: int) -> bool:
     return state.lifetimes is not None and bool(state.lifetimes.over >> index & 1)
 
 
+def _give_up_node(state: State, record: r.GiveUpNode) -> None:
+    if state.lifetimes is not None:
+        state.lifetimes.overdue.pop(record.node, None)
+
+
 def _end_run(state: State, record: r.EndRun) -> None:
     state.stopping = record.why
     state.expired = True
@@ -215,5 +220,6 @@ RULES: dict[type, Callable[[State, Any], None]] = {
     r.DrainTimeSet: _drain_time_set,
     r.DrainNode: _drain_node,
     r.ResumeNode: _resume_node,
+    r.GiveUpNode: _give_up_node,
     r.EndRun: _end_run,
 }

@@ -15,7 +15,7 @@ from cantle.core.queues import ReadyQueue
 from cantle.core.standings import Standing
 from cantle.core.state import State
 from cantle.core.trouble import MOST_FLAPS, Trouble, proves_done_elsewhere, why_bad, why_innocent, why_suspicious
-from cantle.model.records import Decision, DrainNode, EndRun, ResumeNode
+from cantle.model.records import Decision, DrainNode, EndRun, GiveUpNode, ResumeNode
 from cantle.model.resources import indexes
 
 LOOK_AGAIN = 1.25
@@ -28,6 +28,10 @@ def tend(state: State, memory: dict[object, Any]) -> Iterator[Decision]:
         for index in state.lifetimes.due(state.now):
             if state.room.alive >> index & 1:
                 yield DrainNode(state.now, index, why_it_ends(state.lifetimes, index), "ends")
+        for index, at in list(state.lifetimes.overdue.items()):
+            if at <= state.now:
+                late = in_words(state.now - state.lifetimes.ends[index])
+                yield GiveUpNode(state.now, index, f"its allocation ended {late} ago, and nobody has taken it away")
     if state.trouble is not None and not state.stopping:
         yield from _flapping(state, state.trouble)
         yield from _failing(state, state.trouble, memory)

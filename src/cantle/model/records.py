@@ -490,6 +490,13 @@ class ResumeNode(Record, frozen=True, tag=True):
     why: str
 
 
+class GiveUpNode(Record, frozen=True, tag=True):
+    """The node's time has been over for long, and nobody has said that it went: it counts as lost. `NodeLost` follows."""
+
+    node: int
+    why: str
+
+
 class RequestNodes(Record, frozen=True, tag=True):
     """Ask for so many more nodes of a kind. Requests are numbered by the order in which they were made."""
 
@@ -660,6 +667,7 @@ Decision: TypeAlias = (
     | OrderTasks
     | DrainNode
     | ResumeNode
+    | GiveUpNode
     | RequestNodes
     | WithdrawRequest
     | MoveResults

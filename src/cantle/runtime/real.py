@@ -20,6 +20,7 @@ from cantle.model.records import (
     Decision,
     DrainNode,
     Event,
+    GiveUpNode,
     GrowPartition,
     Launch,
     MoveResults,
@@ -75,6 +76,7 @@ class RealWorld:
         """What this turn wants of the allocation, once it is written down; with the number of the request or node."""
         self._nodes = list(state.room.nodes.values())
         """All nodes that ever joined; the state may not have heard of the last ones yet."""
+        self._gone: set[int] = set()
         self.lost: deque[str] = deque(maxlen=1000)
         """Which nodes could not be had, went away or are drained, and why, for whoever tells the user and empties it."""
         self._moves: list[MoveResults] = []
@@ -124,7 +126,8 @@ class RealWorld:
         for event in events:
             if isinstance(event, NodesJoined):
                 told += self._connect(event)
-            elif isinstance(event, NodeLost):
+            elif isinstance(event, NodeLost) and event.node not in self._gone:
+                self._gone.add(event.node)
                 self.engine.remove_node(event.node)
                 if event.node not in self.state.drained:
                     self.lost.append(f"a node is lost: {event.reason}")
@@ -196,6 +199,9 @@ class RealWorld:
             self.lost.append(f"node {self.state.room.nodes[decision.node].name} is drained: {decision.why}")
         elif type(decision) is ResumeNode:
             self.lost.append(f"node {self.state.room.nodes[decision.node].name} is used again: {decision.why}")
+        elif type(decision) is GiveUpNode:
+            self.lost.append(f"node {self.state.room.nodes[decision.node].name} is given up: {decision.why}")
+            self.inbox.put(NodeLost(self.inbox.now(), decision.node, decision.why))
         elif type(decision) is NoticeIdle:
             node = self.state.room.nodes[decision.node]
             self.lost.append(f"node {node.name} is unused: {decision.why}")

@@ -19,6 +19,7 @@ from cantle.model.records import (
     ClosePartition,
     Decision,
     Event,
+    GiveUpNode,
     Launch,
     MoveResults,
     NodeLost,
@@ -191,6 +192,8 @@ class SimulatedWorld:
                 self.provider = SimulatedProvider()
             for event in self.provider.answer(self.state, decision):
                 self.put(event)
+        elif type(decision) is GiveUpNode:
+            self.put(NodeLost(decision.time, decision.node, decision.why))
         elif type(decision) is RetireWorkers:
             self.put(WorkersRetired(decision.time, decision.partition, decision.leaving))
 
