@@ -22,7 +22,9 @@ from cantle.model.records import (
     Decision,
     GrowPartition,
     Launch,
+    NodeDrainAsked,
     NodeLost,
+    NodeResumeAsked,
     OpenPartition,
     PartitionAsked,
     PartitionCancelAsked,
@@ -440,7 +442,31 @@ def test_a_partition_that_waits_for_what_stands_behind_that_keeps_nothing_from_f
     story.settles()
     assert (story.phase("t").name, story.phase("last").name) == ("FAILED", "SKIPPED")
     assert "which nobody has declared or asked for" in story.cause("t")
-    assert story.state.finished
+
+
+def test_nor_do_elements_that_have_the_nodes_for_which_something_else_is_ready() -> None:
+    jobs = [in_pair("first"), job("t", partition="nobodys"), in_pair("last", "t"), job("outside", "first")]
+    held = PartitionWish("pair", 1, elements="2 x 1")
+    story = Carved(*jobs, on=nodes(2, machine="m"), partitions=(held,), slicing=Slicing((Slice(1),)))
+    story.settles()
+    story.end("first")
+    story.settles()
+    assert (story.phase("t").name, story.phase("last").name) == ("FAILED", "SKIPPED")
+    assert story.phase("outside").name == "LAUNCHED", "they were given back"
+
+
+def test_a_drained_node_on_which_something_else_could_run_is_a_reason_to_wait() -> None:
+    jobs = [in_pair("first"), job("t", partition="nobodys"), in_pair("last", "t"), job("outside", "first")]
+    held = PartitionWish("pair", 1, elements="2 x 1")
+    story = Carved(*jobs, on=nodes(3, machine="m"), partitions=(held,), slicing=Slicing((Slice(1),)))
+    story.happens(NodeDrainAsked(story._next(), "n2"))
+    story.settles()
+    story.end("first")
+    story.settles()
+    assert (story.phase("t").name, story.phase("outside").name) == ("READY", "READY")
+    story.happens(NodeResumeAsked(story._next(), "n2"))
+    story.settles()
+    assert (story.phase("t").name, story.phase("outside").name) == ("READY", "LAUNCHED")
 
 
 def test_a_second_partition_of_a_living_name_is_not_made() -> None:

@@ -134,7 +134,9 @@ class Decider:
         if state.totals[Phase.READY] and not state.running and len(state.homes) > 1 and _is_stuck(state):
             from cantle.core.unmakeable import refuse_what_nobody_makes
 
-            yield from refuse_what_nobody_makes(state)
+            for refusal in refuse_what_nobody_makes(state, self._wakes_without_scaler == math.inf):
+                yield refusal
+                self._seen_feasibility = -1  # partitions that waited for that may end now: look again
         if (state.drained or state.lifetimes is not None or state.scaling is not None) and not (
             state.running or state.awaited or state.stopping or _more_may_come(state)
         ):

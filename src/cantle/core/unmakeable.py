@@ -108,9 +108,12 @@ def _why_no_elements(state: State, wish: PartitionWish, shape: Shape, room: Room
     return f"its partition {wish.name} wants {wish.elements}; the slices have elements of {sorted(there)} nodes"
 
 
-def refuse_what_nobody_makes(state: State) -> Iterator[Decision]:
-    """When nothing else is left to do: fail the ready tasks of partitions that nobody declared or ever asked for."""
-    if state.partitions.living and not _all_wait_for_what_nobody_makes(state):
+def refuse_what_nobody_makes(state: State, nothing_changes: bool) -> Iterator[Decision]:
+    """When nothing else can be done: fail the ready tasks of partitions that nobody declared or ever asked for.
+
+    Called when nothing runs, and no node is to come. `nothing_changes`: nobody waits for a time either.
+    """
+    if state.partitions.living and not _all_wait_for_what_nobody_makes(state, nothing_changes):
         return
     for number in queues_that_nobody_serves(state):
         shape = state.queues[number].shape
@@ -140,11 +143,16 @@ def queues_that_nobody_serves(state: State) -> list[int]:
     ]
 
 
-def _all_wait_for_what_nobody_makes(state: State) -> bool:
-    """Whether the partitions that there are only wait for tasks that stand behind those: nothing else is ready."""
+def _all_wait_for_what_nobody_makes(state: State, nothing_changes: bool) -> bool:
+    """Whether the partitions that there are only wait for tasks that stand behind those.
+
+    So it is if nothing else is ready, or if what is has no room while they are there, and nothing will change that.
+    """
     for partition in state.partitions.living.values():
         if partition.running or partition.closing or partition.standing != Standing.ACTIVE:
             return False
+    if nothing_changes and not state.drained:
+        return True
     nobodys = set(queues_that_nobody_serves(state))
     return all(number in nobodys for number, queue in enumerate(state.queues) if queue.head() is not None)
 
