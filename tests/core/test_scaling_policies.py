@@ -172,3 +172,14 @@ def test_it_is_looked_again_when_one_that_runs_should_be_over_although_nothing_h
     first, second = asked(found)[:2]
     assert first == (0.0, 1)
     assert 71.0 < second[0] < 90.0, "long before the first task of the wave ends, by which time something happens"
+
+
+def test_the_room_that_is_left_on_the_last_new_node_is_used_before_another_one_is_asked_for() -> None:
+    four = Kind("cpu", 4, memory_mib=4096, most=10, starts_in_s=10.0)
+    jobs = [job(f"a{i}", estimate_s=500.0) for i in range(5)]
+    jobs += [job(f"b{i}", memory_mib=512, estimate_s=500.0) for i in range(2)]
+    jobs += [job("c", memory_mib=256, estimate_s=500.0)]
+    found = elastic(jobs, [four], 500.0, scaling=by("demand"))
+    assert (found.adds, found.peak, found.done) == ({"cpu": 2}, 2, 8)
+    jobs += [job("d", memory_mib=128, estimate_s=500.0)]
+    assert elastic(jobs, [four], 500.0, scaling=by("demand")).adds == {"cpu": 3}

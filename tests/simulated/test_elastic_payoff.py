@@ -10,7 +10,15 @@ from tests.simulated.growing_rig import Elastic, elastic
 
 from cantle.core.scaling.settings import Scaling
 from cantle.model.kinds import Kind
-from cantle.model.records import NodesJoined, ReleaseNode, RequestNodes, WithdrawRequest
+from cantle.model.records import (
+    NodeDrainAsked,
+    NodeResumeAsked,
+    NodesJoined,
+    ReleaseNode,
+    RequestNodes,
+    TimePassed,
+    WithdrawRequest,
+)
 from cantle.model.resources import Node
 from cantle.model.study import Limits, PartitionWish
 from cantle.runtime.simulated_provider import SimulatedProvider
@@ -201,3 +209,20 @@ def test_what_another_policy_has_just_asked_for_is_not_withdrawn() -> None:
     found = elastic([job("t0", cores=3), job("t1")], kinds, 20.0, there=[Node("n0", 3)], scaling=both)
     assert found.done == 2
     assert len(found.all_of(RequestNodes)) == 1
+
+
+def test_while_nothing_happens_it_looks_ever_less_often() -> None:
+    jobs = [job("short", estimate_s=1.0), job("waits", "short", estimate_s=1.0)]
+    found = elastic(jobs, [Kind("cpu", 1, most=1)], lambda name: 7200.0 if "short" in name else 1.0, scaling=PAYOFF)
+    assert found.done == 2
+    assert len(found.all_of(TimePassed)) < 200, "not once a second for two hours"
+
+
+def test_it_wakes_nobody_often_for_what_cannot_be_done() -> None:
+    """What is ready has no room as long as somebody drains the only node there may be; he takes his time."""
+    kind = Kind("cpu", 1, most=1, removes=False)
+    there, later = [Node("n0", 1, kind="cpu")], 7200.0
+    told = [NodeDrainAsked(0.0, "n0", "me"), NodeResumeAsked(later, "n0", "me")]
+    found = elastic([job("t", estimate_s=1.0)], [kind], 1.0, there=there, scaling=PAYOFF, events=told)
+    assert found.done == 1 and found.launched_at("t") == [later]
+    assert len(found.all_of(TimePassed)) < 200

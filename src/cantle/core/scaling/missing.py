@@ -169,10 +169,8 @@ class _Fitting:
             each = free.fits(item.needs)
             if each and count:
                 nodes = min(n, ceil(count / each))
-                rest = Free(free.node, free.cores, free.gpus, free.memory_mib, dict(free.named))
-                rest.take(item.needs, min(each, count))
                 self.new[position] = (free, n - nodes, of)
-                self.new.append((rest, nodes, of))
+                self._fill(free, nodes, of, item.needs, min(count, nodes * each), each)
                 count -= min(count, nodes * each)
         if not count:
             return 0
@@ -184,8 +182,8 @@ class _Fitting:
         worthwhile = min(wanted, self._worthwhile(item, count, each, kind))
         nodes = int(min(worthwhile, self.headroom[kind.name]))
         if nodes:
-            empty.take(item.needs, min(each, count))
-            self._add(kind, nodes, item, min(count, nodes * each), empty)
+            self._count(kind, nodes, item, min(count, nodes * each))
+            self._fill(empty, nodes, kind, item.needs, min(count, nodes * each), each)
         return 0 if nodes == worthwhile else count - nodes * each
 
     def _worthwhile(self, item: _Item, count: int, each: int, kind: Kind) -> float:
@@ -232,13 +230,21 @@ class _Fitting:
                 self.new.append((rest, nodes, of))
             if lacking > 0:
                 empty = Free.all_of(self._like(kind))
-                empty.take(item.needs)
-                self._add(kind, lacking, item, 1, empty)
+                self._count(kind, lacking, item, 1)
+                self._fill(empty, lacking, kind, item.needs, lacking, 1)
         return 0
 
-    def _add(self, kind: Kind, nodes: int, item: _Item, tasks: int, rest: Free) -> None:
+    def _fill(self, free: Free, nodes: int, kind: Kind, needs: Needs, count: int, each: int) -> None:
+        """So many tasks on new nodes that are alike, as many as fit on each but the last, which takes what is left."""
+        full, left = divmod(count, each)
+        for n, tasks in ((full, each), (nodes - full, left)):
+            if n:
+                rest = Free(free.node, free.cores, free.gpus, free.memory_mib, dict(free.named))
+                rest.take(needs, tasks)
+                self.new.append((rest, n, kind))
+
+    def _count(self, kind: Kind, nodes: int, item: _Item, tasks: int) -> None:
         found = self.missing.setdefault(kind.name, Missing(kind.name, task=item.task))
         found.nodes += nodes
         found.tasks += tasks
         self.headroom[kind.name] -= nodes
-        self.new.append((rest, nodes, kind))

@@ -27,6 +27,8 @@ WORTH = 3.0
 """To be over one percent sooner is worth so many percent more cost, where nobody says otherwise."""
 LOOK_SHARE = 0.05
 """It looks at least when so large a share of the time that is left should have passed."""
+QUIET_SHARE = 0.05
+"""When nothing has happened for long, it looks so much less often: a share of that time lies between two looks at least."""
 SOONEST_S = 1.0
 """Two looks are so far apart at least, unless tasks or kinds are new."""
 EARLY_SHARE = 0.1
@@ -41,6 +43,8 @@ class Payoff:
         self._overview = Overview()
         self._there: object = None
         self._signs: object = None
+        self._news: object = None
+        self._news_at = 0.0
         self._looked_at = -inf
         self._next = -inf
         self._idle = True
@@ -63,6 +67,9 @@ class Payoff:
             due = -inf
         elif _signs(state, ledger) != self._signs:
             due = min(due, self._looked_at + SOONEST_S)
+        news = (there, *state.totals, len(ledger.requests), len(ledger.open), state.room.alive, len(state.drained))
+        if news != self._news:
+            self._news, self._news_at = news, state.now
         if state.now >= due:
             yield from self._look(state, ledger)
             self._there = there
@@ -76,7 +83,8 @@ class Payoff:
         self.looks += 1
         self.steps += trials.steps
         self._looked_at = state.now
-        self._next = max(_next_look(trials, choice), state.now + SOONEST_S)
+        quiet_s = state.now - self._news_at
+        self._next = max(_next_look(trials, choice, quiet_s), state.now + SOONEST_S)
         yield from list(
             decisions(trials, choice)
         )  # made before the first is applied: each changes what they are made of
@@ -100,12 +108,12 @@ def _signs(state: State, ledger: Ledger) -> object:
     return state.feasibility_version, len(ledger.requests), idle, bool(state.totals[Phase.READY])
 
 
-def _next_look(trials: Trials, choice: Choice) -> float:
-    """When it is time to look again although nothing has happened."""
+def _next_look(trials: Trials, choice: Choice, quiet_s: float) -> float:
+    """When it is time to look again although nothing happens, as it has not for so long."""
     now = trials.state.now
     if not trials.state.unfinished:
         return inf
-    found = now + LOOK_SHARE * (choice.outlook.end - now)
+    found = now + max(LOOK_SHARE * (choice.outlook.end - now), QUIET_SHARE * quiet_s)
     for member, first in zip(choice.members, choice.outlook.first_use, strict=True):
         if member.is_new and now < (asked := first - trials.groups[member.group].starts_s):
             found = min(found, asked)
