@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from cantle.core.decide import Decider
+from cantle.core.fates import recount
+from cantle.core.phases import Phase
 from cantle.core.scaling.settings import Scaling
 from cantle.core.state import State
 from cantle.model.kinds import Kind
@@ -23,6 +25,7 @@ from cantle.model.records import (
     NodesJoined,
     ReleaseNode,
     ResultsForgotten,
+    ResultsLost,
     ResultsMoved,
     StudyAdded,
     TaskEnded,
@@ -222,3 +225,36 @@ def test_a_task_that_waits_for_a_place_near_what_it_takes_costs_a_pass_the_same_
         return found
 
     assert cost(MANY) == cost(FEW)
+
+
+def test_that_a_result_is_lost_costs_the_same_whatever_else_its_users_take() -> None:
+    def cost(n: int) -> int:
+        state = with_results(n)
+        lost = ResultsLost(2.0, [0], 0, "removed by hand")
+        return steps(lambda: state.apply(lost))
+
+    assert cost(MANY) == cost(FEW)
+
+
+def test_who_takes_many_results_waits_for_each_that_is_lost_and_begins_when_all_are_made_again() -> None:
+    state = State()
+    n = MANY
+    takes_all = Task("all", 0, tuple(range(n)))
+    state.apply(StudyAdded(0.0, "study", [Step("call")]))
+    state.apply(TasksAdded(0.0, 0, [*(Task(f"makes.{i}", 0, ()) for i in range(n)), takes_all]))
+    state.apply(NodesJoined(0.0, [Node("n0", 2)]))
+    for task in range(n):
+        made(state, task)
+    assert state.phases[n] == Phase.READY
+    for task in (3, 5, 9):
+        state.apply(ResultsLost(2.0, [task], 0, "removed by hand"))
+    state.apply(ResultsLost(2.0, [3], 0, "told twice"))
+    assert (state.phases[n], state.blockers[n]) == (Phase.WAITING, 3)
+    for task in (3, 9, 5):
+        assert state.phases[n] == Phase.WAITING
+        state.apply(Launch(3.0, task, 2, (Place(0, "0"),)))
+        state.apply(TaskEnded(3.0, task, 2, "done", kept=MIB))
+    assert (state.phases[n], state.blockers[n]) == (Phase.READY, 0)
+    recount(state, [n])
+    assert (state.phases[n], state.blockers[n]) == (Phase.READY, 0)
+    assert [decision.task for decision in decided(state, Decider()) if isinstance(decision, Launch)] == [n]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from cantle.core.fates import give_up, move, recount
+from cantle.core.fates import give_up, move, recount, wait_for_one_more
 from cantle.core.phases import UNSTARTED, Cause, Phase
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MOST_AGAIN = 5
 """So often a task runs again since its result was gone. When it is gone once more, the task fails."""
+FEW = 64
+"""What a task waits for is counted anew where there are no more of them; where there are, one that is gone is added."""
 
 
 def waits_for(state: State, keeping: Keeping, task: int) -> bool:
@@ -47,11 +49,14 @@ def run_again(state: State, keeping: Keeping, tasks: Iterable[int], why: str) ->
         )
     if not again:
         return
-    concerned: dict[int, None] = {}
+    concerned = dict.fromkeys(sorted(again))
     for task in sorted(again):
         move(state, task, Cause.REDO)
-        concerned[task] = None
-        concerned.update(dict.fromkeys(state.children[task] or ()))
+        for child in state.children[task] or ():
+            if child not in again and len(state.tasks[child].parents) > FEW and state.phases[child] in UNSTARTED:
+                wait_for_one_more(state, child)
+            else:
+                concerned[child] = None
     numbers = sorted(concerned)
     recount(state, [task for task in numbers if task not in state.running or state.awaits_its_turn(task)])
     for task in sorted(again):

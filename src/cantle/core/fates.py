@@ -226,6 +226,13 @@ def recount(state: State, tasks: Iterable[int]) -> None:
         state.keeping.counted_anew(state, tasks)
 
 
+def wait_for_one_more(state: State, task: int) -> None:
+    """Something that a task which has not begun waits for was done, and is not any more."""
+    state.blockers[task] += 1
+    if state.phases[task] == Phase.READY:
+        move(state, task, Cause.REVIVE)
+
+
 def _refuse(state: State, record: r.Refuse) -> None:
     if state.phases[record.task] not in FINAL:
         _fail(state, record.task, Cause.REFUSE, record.why)
