@@ -226,3 +226,19 @@ def test_it_wakes_nobody_often_for_what_cannot_be_done() -> None:
     found = elastic([job("t", estimate_s=1.0)], [kind], 1.0, there=there, scaling=PAYOFF, events=told)
     assert found.done == 1 and found.launched_at("t") == [later]
     assert len(found.all_of(TimePassed)) < 200
+
+
+def test_a_node_that_is_needed_later_and_could_not_come_again_stays() -> None:
+    """There are more at first than may be there; one that goes leaves no room for another."""
+    jobs = [
+        *(job(f"t{i}") for i in range(4)),
+        job("too wide", nodes=3),
+        job("next", "t0"),
+        job("pair", "next", nodes=2),
+    ]
+    jobs += [job(f"t{i}") for i in range(7, 12)]
+    there = [Node(f"n{i}", 3, kind="cpu") for i in range(2)]
+    scaling = Scaling(("payoff",), idle_s=0.0, cool_down_s=0.0, retry_s=1.0)
+    took = {each.name: 0.5 if number % 2 else 5.0 for number, each in enumerate(jobs)}
+    found = elastic(jobs, [Kind("cpu", 3, most=1)], took.__getitem__, there=there, scaling=scaling, kept=5 << 20)
+    assert found.done == 11 and len(found.launched_at("pair")) == 1

@@ -14,7 +14,7 @@ from cantle.core.lifetimes import in_words
 from cantle.core.phases import Phase
 from cantle.core.plan import Plan
 from cantle.core.scaling.idle import is_empty
-from cantle.core.scaling.ledger import Ledger
+from cantle.core.scaling.ledger import Ledger, room_for_more
 from cantle.core.scaling.remaining import Overview
 from cantle.core.scaling.seam import WAKES_AT
 from cantle.core.scaling.trials import Choice, Trials
@@ -149,13 +149,16 @@ def _fewer(trials: Trials, choice: Choice, kind: Kind) -> Iterator[Decision]:
     number = trials.number_of[kind.name]
     group = trials.groups[number]
     coming = dict.fromkeys((request.number for request in ledger.open.values() if request.kind == kind.name), 0)
+    there = ledger.up.get(kind.name, 0).bit_count() + ledger.coming(kind.name)
     for member, first in zip(choice.members, choice.outlook.first_use, strict=True):
         if member.group != number or member.is_new:
             continue
         if member.number < 0:
             coming[member.request] += first < inf
             continue
-        goes = member.closed or first - now > group.starts_s + SOONEST_S
+        another = first == inf or (ledger.can_add(kind) and room_for_more(kind, there - 1) > 0)
+        goes = member.closed or (another and first - now > group.starts_s + SOONEST_S)
+        there -= goes
         if not goes and member.number in ledger.retiring:
             yield ResumeNode(now, member.number, _ends_in(trials, choice, "with it"))
         elif goes and kind.removes:
