@@ -228,7 +228,8 @@ def test_it_wakes_nobody_often_for_what_cannot_be_done() -> None:
     assert len(found.all_of(TimePassed)) < 200
 
 
-def test_a_node_that_is_needed_later_and_could_not_come_again_stays() -> None:
+@pytest.mark.parametrize("policy", ["payoff", "demand"])
+def test_a_node_that_is_needed_later_and_could_not_come_again_stays(policy: str) -> None:
     """There are more at first than may be there; one that goes leaves no room for another."""
     jobs = [
         *(job(f"t{i}") for i in range(4)),
@@ -238,7 +239,17 @@ def test_a_node_that_is_needed_later_and_could_not_come_again_stays() -> None:
     ]
     jobs += [job(f"t{i}") for i in range(7, 12)]
     there = [Node(f"n{i}", 3, kind="cpu") for i in range(2)]
-    scaling = Scaling(("payoff",), idle_s=0.0, cool_down_s=0.0, retry_s=1.0)
+    scaling = Scaling((policy,), idle_s=0.0, cool_down_s=0.0, retry_s=1.0)
     took = {each.name: 0.5 if number % 2 else 5.0 for number, each in enumerate(jobs)}
     found = elastic(jobs, [Kind("cpu", 3, most=1)], took.__getitem__, there=there, scaling=scaling, kept=5 << 20)
     assert found.done == 11 and len(found.launched_at("pair")) == 1
+
+
+@pytest.mark.parametrize("policy", ["payoff", "demand"])
+def test_of_nodes_that_nobody_can_add_as_many_stay_as_something_needs_later(policy: str) -> None:
+    jobs = [job("first", estimate_s=60.0), job("last", "first", gpus=1, estimate_s=1.0)]
+    there = [Node("c", 1, kind="cpu"), *(Node(f"g{i}", 1, gpus=1, kind="gpu") for i in range(3))]
+    kinds = [Kind("cpu", 1, most=4), Kind("gpu", 1, gpus=1, most=4, adds=False)]
+    scaling = Scaling((policy,), idle_s=0.0, cool_down_s=0.0)
+    found = elastic(jobs, kinds, lambda name: 60.0 if name == "first" else 1.0, there=there, scaling=scaling)
+    assert found.done == 2 and found.there_at(30.0) == 2, "two of them go"

@@ -25,7 +25,7 @@ import msgspec
 
 from cantle.core.phases import Phase
 from cantle.core.plan import Plan
-from cantle.core.scaling.capacity import to_spare
+from cantle.core.scaling.capacity import is_missed_for_ever, to_spare
 from cantle.core.scaling.idle import earmarked, is_empty, needed_alone_on
 from cantle.core.scaling.ledger import Ledger
 from cantle.core.scaling.seam import WAKES_AT
@@ -219,7 +219,7 @@ class Bounds:
         drained = index in self.state.drained
         if not drained and self.ledger.usable(self.state, kind.name).bit_count() <= kind.least:
             return False
-        if not drained and to_spare(self.state, kind, index) < 1:
+        if not drained and (to_spare(self.state, kind, index) < 1 or is_missed_for_ever(self.state, kind)):
             return False
         if not drained and earmarked(self.state, self.settings.survivors_s) >> index & 1:
             return False

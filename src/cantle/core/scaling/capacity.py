@@ -192,6 +192,27 @@ def to_spare(state: State, kind: Kind, index: int = -1) -> float:
     return found
 
 
+def is_missed_for_ever(state: State, kind: Kind) -> bool:
+    """Whether a node of the kind that goes could not come again, and something that has not begun needs as many as there are.
+
+    It could not where no more can be added, or where there are more now than there may be.
+    """
+    ledger = state.scaling
+    if ledger is None:
+        return False
+    up = ledger.up.get(kind.name, 0)
+    if ledger.can_add(kind) and room_for_more(kind, up.bit_count() + ledger.coming(kind.name) - 1) > 0:
+        return False
+    going = sum(up >> index & 1 for index in (*ledger.retiring, *ledger.sent_away))
+    for step, counts in enumerate(state.counts):
+        if counts[Phase.WAITING] or counts[Phase.READY]:
+            needs, walltime_s = state.steps[step].needs, state.steps[step].walltime_s
+            left = could_ever_be_there(state, needs, walltime_s) - going - 1
+            if left < needs.nodes and can_hold(state, kind, needs, walltime_s):
+                return True
+    return False
+
+
 def why_never(state: State, needs: Needs, walltime_s: float = 0.0) -> str:
     """Why so much can never be met, for so long, "" when it can: with the largest node and the largest kind."""
     could = could_ever_be_there(state, needs, walltime_s)
