@@ -85,7 +85,9 @@ class Nearness:
                     continue
                 anywhere = elsewhere
             if not home:
-                return task, anywhere
+                if overdue < 0:
+                    return task, anywhere
+                continue
             near = places_for(room.within(home), needs)
             if near is not None:
                 return task, near

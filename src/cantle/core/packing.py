@@ -74,6 +74,12 @@ def _most_urgent_first(plan: Plan, places_for: PlacesFor) -> Iterator[Decision]:
                 places = kept.places(plan, task, places_for)
             elif near is not None:
                 task, places = near.choose(plan, queue, places_for)
+                while places is not None and task != queue.heap[0][1]:  # the head keeps its turn
+                    yield plan.launch(task, places, why)
+                    if queue.head() is None or not plan.may_launch(queue):
+                        places = None
+                        break
+                    task, places = near.choose(plan, queue, places_for)
             else:
                 places = places_for(plan.room_for(task) if choosy else room, queue.shape.needs)
             if places is None and kept is None and queue.breadth and not asked:
