@@ -141,6 +141,8 @@ class Decider:
             state.running or state.awaited or state.stopping or _more_may_come(state)
         ):
             yield from self._conclude(state)
+        if state.stopping and not state.running:
+            self._next_leave = math.inf  # what is left to happen decides nothing any more
 
     def _scale(self, plan: Plan) -> Iterator[Decision]:
         from cantle.core.scaling.seam import WAKES_AT
