@@ -10,6 +10,7 @@ from builders import FIRST, Job, QuickStory, Story, chain, job, node
 from cantle.core.explain import explain
 from cantle.core.phases import Phase
 from cantle.core.queues import LONGEST_LINE
+from cantle.errors import CantleBug
 from cantle.model.records import Launch, NodeLost, Stop
 from cantle.model.resources import Place
 from cantle.model.study import Limits
@@ -35,6 +36,13 @@ def test_the_chain_behind_a_short_task_is_launched_with_it() -> None:
     assert [(launch.behind, launch.if_done) for launch in launches] == [(a, 1), (b, 1), (c, 1)]
     assert {launch.on for launch in launches} == {ONE_CORE}
     assert story.rest() == dict.fromkeys("abcd", "launched")
+
+
+def test_a_task_that_waits_for_another_cannot_be_launched_but_to_follow_it() -> None:
+    story = Story(job("a"), job("b", "a"), on=[node()])
+    assert story.launches() == ["a"], "nobody knows that it is short"
+    with pytest.raises(CantleBug, match="WAITING cannot launch"):
+        story.happens(Launch(story.state.now, story.number_of["b"], 1, ONE_CORE, behind=story.number_of["a"]))
 
 
 def test_the_chain_runs_through_and_is_launched_once() -> None:
