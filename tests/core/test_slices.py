@@ -618,6 +618,21 @@ def test_a_holder_that_never_lets_go_gives_an_element_up_when_a_task_ends() -> N
     assert [rig.broker.leaves(n) for n in rig.ledger.elements] == [""] * 4, "each has its share"
 
 
+def test_who_was_asked_to_give_an_element_up_stays_the_one_until_he_has() -> None:
+    rig = Rig(8, 1, "1 x 1", patience_s=10.0)
+    for job in (1, 2):
+        rig.ask(job, "4 x 1")
+    rig.turn()
+    rig.ask(3, "1 x 1")
+    rig.later(10.0)
+    assert [rig.broker.leaves(rig.of(job)[0]) for job in (1, 2)] == ["", "park"]
+    rig.ask(1, "4 x 1", weight=0.1)
+    rig.later(1.0)
+    assert [rig.broker.leaves(rig.of(job)[0]) for job in (1, 2)] == ["", "park"], (
+        "although 1 has more for his weight now"
+    )
+
+
 def test_an_only_element_goes_round_among_those_that_hold_nothing() -> None:
     rig = Rig(4, 1, "1 x 4", patience_s=10.0)
     holders = []
