@@ -62,6 +62,15 @@ def test_there_can_be_no_more_nodes_than_hosts(tmp_path: Path) -> None:
     assert words[words.index("--request") + 1] == "0:b" and words[words.index("--kind") + 1] == "lab"
 
 
+def test_a_host_that_could_not_be_had_is_not_taken_for_one_in_use_by_who_asks_at_once(tmp_path: Path) -> None:
+    pool, heard = Pool("a", "b"), Heard()
+    pool.provider.add(asked(tmp_path, 2), heard)
+    pool.sessions[1].report.failed(1, "b: connection refused")
+    pool.provider.add(asked(tmp_path, 1, 1), heard)
+    assert pool.taken == ["a", "b"] and len(pool.sessions) == 3
+    assert heard.refusals == [(1, "b: connection refused")]
+
+
 def test_a_host_that_could_not_be_had_is_the_last_to_be_tried_again(tmp_path: Path) -> None:
     pool, heard = Pool("a", "b", "c"), Heard()
     pool.provider.add(asked(tmp_path, 1), heard)

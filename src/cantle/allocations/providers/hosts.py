@@ -74,6 +74,7 @@ class HostPool:
         """Take the next hosts that are free, those last that could not be had a moment ago."""
         assert asked.invitation is not None
         self._answers = answers
+        self._free_failed()  # they are not in use, and nobody is to be told so
         now = monotonic()
         free = [name for name in self._hosts if name not in self._taken]
         free.sort(key=lambda name: self._resting.get(name, 0.0) > now)
@@ -103,10 +104,9 @@ class HostPool:
 
     def tend(self) -> float:
         """Free the hosts that could not be had, and those whose runners are gone."""
+        self._free_failed()
         for name, taken in list(self._taken.items()):
-            if taken.why:
-                self._resting[name] = monotonic() + REST_S
-            if taken.why or (taken.ended and taken.source.ended):
+            if taken.ended and taken.source.ended:
                 self._let_go(name)
             else:
                 taken.ended = taken.source.ended  # seen twice, since between two tries nothing is there for a moment
@@ -121,6 +121,12 @@ class HostPool:
         if taken:
             with ThreadPoolExecutor(min(32, len(taken))) as pool:
                 list(pool.map(lambda each: each.source.close(), taken))
+
+    def _free_failed(self) -> None:
+        for name, taken in list(self._taken.items()):
+            if taken.why:
+                self._resting[name] = monotonic() + REST_S
+                self._let_go(name)
 
     def _let_go(self, name: str) -> None:
         self._taken.pop(name).source.close()
