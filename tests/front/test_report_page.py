@@ -33,6 +33,7 @@ from cantle.report.chain import critical_chain
 from cantle.report.happened import happened_in
 from cantle.report.html import bars as bars_module
 from cantle.report.html.bars import bars_of
+from cantle.report.html.canvas import COLOURS, OTHERS
 from cantle.report.html.usage import SPANS, Sums
 from cantle.report.step_times import step_times
 from cantle.runtime.simulated import Fate
@@ -130,6 +131,19 @@ def test_names_cannot_break_out_of_the_page(tmp_path: Path) -> None:
     page = report(directory)
     assert "img" not in page.tags
     assert page.columns("item0", f"step:s{nasty}")["title"] == [f"a{nasty}", "\\x1b[31mred"]
+
+
+def test_steps_that_have_no_colour_of_their_own_are_drawn_together(tmp_path: Path) -> None:
+    many = 5 * len(COLOURS)
+    steps = [Step(f"s{number}") for number in range(many)]
+    tasks = [Task(f"t{number}", number) for number in range(many)]
+    directory = write_run(tmp_path / "run", records_of(steps, tasks, directory=tmp_path / "run"))
+    page = report(directory)
+    assert len(page.columns("item0", f"step:{OTHERS}")["title"]) == many - len(COLOURS)
+    drawn = set(re.findall(r'"name":\s*"step:([^"]*)"', page.source))
+    assert len(drawn) == len(COLOURS) + 1
+    one = min(drawn - {OTHERS})
+    assert page.columns("item0", f"step:{one}")["title"] == [one.replace("s", "t")]
 
 
 def test_the_page_goes_where_it_is_wanted_and_says_where(

@@ -67,10 +67,8 @@ def colours_of(steps: Sequence[StepTimes]) -> dict[str, str]:
     """A colour for each step. The steps with the most core time have one of their own, the rest share one."""
     weighty = sorted(steps, key=lambda step: -step.core_s)[: len(COLOURS)]
     own = {step.name for step in weighty}
-    found: dict[str, str] = {}
-    for step in steps:
-        found[step.name] = COLOURS[len([n for n in found if n in own])] if step.name in own else OTHER
-    return found
+    left = iter(COLOURS)
+    return {step.name: next(left) if step.name in own else OTHER for step in steps}
 
 
 def bare_figure(height: int, times: Range1d | None, **more: Any) -> Any:

@@ -20,8 +20,8 @@ from bokeh.models import (
 from bokeh.models.annotations import Span
 
 from cantle.report.chain import critical_chain
-from cantle.report.html.bars import Bars, bars_of
-from cantle.report.html.canvas import BAD, HOVER, OTHER, PARTITION, bare_figure
+from cantle.report.html.bars import Bar, Bars, bars_of
+from cantle.report.html.canvas import BAD, HOVER, OTHER, OTHERS, PARTITION, bare_figure
 from cantle.report.timeline import Timeline
 
 
@@ -39,10 +39,8 @@ def gantt(timeline: Timeline, colours: Mapping[str, str], times: Range1d, crossh
     made.toolbar.active_scroll = None
     _absence(made, bars, timeline.end)
     framed = _partitions(made, bars)
-    steps: dict[str, None] = {bar.step: None for bar in bars.bars}
     drawn = []
-    for step in steps:
-        mine = [bar for bar in bars.bars if bar.step == step]
+    for step, mine in _by_colour(bars, colours).items():
         drawn.append(
             made.quad(
                 left="left",
@@ -60,7 +58,7 @@ def gantt(timeline: Timeline, colours: Mapping[str, str], times: Range1d, crossh
                         "top": [bar.top + _gap(bars) for bar in mine],
                         "bottom": [bar.bottom - _gap(bars) for bar in mine],
                         "fill": [bar.fill for bar in mine],
-                        "colour": [colours.get(step, OTHER) if bar.good else BAD for bar in mine],
+                        "colour": [colours.get(bar.step, OTHER) if bar.good else BAD for bar in mine],
                         "edge": ["rgba(0,0,0,0)" if bars.grid else "rgba(0,0,0,0.4)"] * len(mine),
                         **{
                             key: [getattr(bar, key) for bar in mine]
@@ -81,6 +79,15 @@ def gantt(timeline: Timeline, colours: Mapping[str, str], times: Range1d, crossh
     _node_axis(made, bars)
     made.xaxis.visible = False
     return made
+
+
+def _by_colour(bars: Bars, colours: Mapping[str, str]) -> dict[str, list[Bar]]:
+    """The bars of each step that has a colour of its own, and those of all others together: each more costs the page a lot."""
+    found: dict[str, list[Bar]] = {}
+    for bar in bars.bars:
+        own = colours.get(bar.step, OTHER) != OTHER
+        found.setdefault(bar.step if own else OTHERS, []).append(bar)
+    return found
 
 
 def _gap(bars: Bars) -> float:
