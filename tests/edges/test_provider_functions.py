@@ -388,6 +388,7 @@ def test_the_process_ends_with_a_conductor_that_is_killed_and_what_it_began_is_t
     done = subprocess.run(cancel, cwd=tmp_path, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     assert "m1 removed, left by an earlier conductor" in done.stderr and (tmp_path / "m1.removed").exists()
+    assert "none is canceled: cantle resume out goes on with them" in done.stdout
 
 
 def _is_gone(pid: int, within_s: float = WAIT_S) -> bool:

@@ -305,4 +305,9 @@ def cancel_what_is_left(layout: Layout, yes: bool) -> bool:
     if done < len(left):
         raise MachineError(f"of {len(left)} requests {len(left) - done} may have left something")
     print(f"canceled: {what}")
+    from cantle.report.failures import typed
+
+    print(
+        f"Its tasks stand as it left them, and none is canceled: cantle resume {typed(layout.directory)} goes on with them."
+    )
     return True
