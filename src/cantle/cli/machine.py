@@ -245,14 +245,17 @@ def _groups(asked: Namespace) -> Sequence[Group]:
 
 
 def as_before(layout: Layout, asked: Namespace) -> None:
-    """What the run was told about the machine holds again, where nothing else is said now; not on another host."""
+    """What the run was told about the machine holds again, where nothing else is said now.
+
+    On another host that is which kinds of node can be had, and not what was said of the machine on which it began.
+    """
     from cantle.cli.command import Parser
     from cantle.model.records import RunStarted, StudyAdded
     from cantle.store.journal import read
 
     records = iter(read(layout.journal))
     started = next(records, None)
-    if not isinstance(started, RunStarted) or started.host != os.uname().nodename:
+    if not isinstance(started, RunStarted):
         return
     words = list(started.argv[2:])
     parser = Parser(add_help=False, exit_on_error=False)
@@ -264,30 +267,39 @@ def as_before(layout: Layout, asked: Namespace) -> None:
     added = next(records, None)
     if isinstance(added, StudyAdded):
         asked.study_file = Path(added.source)  # beside it hosts.yml is looked for
-    told = []
-    if not asked.places and before.places and asked.nodes is None and asked.cores is None:
-        asked.places = before.places
-        told.append(f"-j {' '.join(before.places)}")
-    for name in ("hosts", "environment", "kinds"):
-        if getattr(asked, name) is None:
-            told += _repeat(asked, before, name)
-    if asked.nodes is None and asked.cores is None:
-        for name in ("nodes", "cores"):
-            told += _repeat(asked, before, name)
-    for name in ("gpus", "memory"):
-        if getattr(asked, name) is None:
-            told += _repeat(asked, before, name)
+    told = _this_machine_as_before(asked, before) if started.host == os.uname().nodename else []
+    if asked.kinds is None:
+        told += _repeat(asked, before, "kinds")
+    if asked.hosts is None and (asked.places or asked.kinds):
+        told += _repeat(asked, before, "hosts")
     if not asked.scaling and before.scaling:
         asked.scaling = before.scaling
         told += [f"--scaling {word}" for word in before.scaling]
     if asked.on_idle is None and before.on_idle:
         asked.on_idle = before.on_idle
         told.append(f"--on-idle {before.on_idle!r}")
+    if told:
+        say(f"cantle: the machine as the run had it: {' '.join(told)}")
+
+
+def _this_machine_as_before(asked: Namespace, before: Namespace) -> list[str]:
+    """What was said of the machine on which the run began."""
+    told = []
+    if not asked.places and before.places and asked.nodes is None and asked.cores is None:
+        asked.places = before.places
+        told.append(f"-j {' '.join(before.places)}")
+    if asked.environment is None:
+        told += _repeat(asked, before, "environment")
+    if asked.nodes is None and asked.cores is None:
+        for name in ("nodes", "cores"):
+            told += _repeat(asked, before, name)
+    for name in ("gpus", "memory"):
+        if getattr(asked, name) is None:
+            told += _repeat(asked, before, name)
     if not asked.resource and before.resource:
         asked.resource = before.resource
         told += [f"--resource {name}={n}" for name, n in before.resource]
-    if told:
-        say(f"cantle: the machine as the run had it: {' '.join(told)}")
+    return told
 
 
 def _repeat(asked: Namespace, before: Namespace, name: str) -> list[str]:
