@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from threading import Timer
+from threading import Thread, Timer
 from time import monotonic, sleep
 
 import pytest
@@ -181,7 +181,13 @@ def test_one_that_never_lets_go_of_the_interpreter_can_be_ended(
     of: Callable[[str], FunctionProcess], seen: Snapshot
 ) -> None:
     function = of("keeps_the_interpreter")
-    Timer(1.0, function.end).start()
+
+    def end_it() -> None:
+        while function._child is None:  # otherwise there is nothing to be ended yet, and nobody ends it later
+            sleep(0.02)
+        Timer(1.0, function.end).start()
+
+    Thread(target=end_it).start()
     with pytest.raises(Died, match="its process was ended by SIGKILL"):
         function.ask(seen)
 
