@@ -134,12 +134,16 @@ def of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[...
     monkeypatch.syspath_prepend(tmp_path)
     functions = Functions()
     functions.enlist()
+    clouds: list[FunctionCloud] = []
 
     def make(add: str, remove: str = "", patience_s: float = WAIT_S) -> CustomProvider:
         cloud = FunctionCloud(functions, f"odd_cloud:{add}", f"odd_cloud:{remove}" if remove else "")
+        clouds.append(cloud)
         return CustomProvider(Kind("cpu", 1), cloud, removes=bool(remove), patience_s=patience_s)
 
     yield make
+    for cloud in clouds:
+        cloud.close()
     functions.close()
 
 
@@ -286,13 +290,16 @@ def test_when_nobody_asks_any_more_the_process_ends(of: Of, tmp_path: Path) -> N
     functions, heard = Functions(), Heard()
     ones = [FunctionCloud(functions, "odd_cloud:whose") for _ in range(2)]
     CustomProvider(Kind("cpu", 1), ones[0], removes=False).add(asked(tmp_path, 1), heard)
-    pid = int(heard.instances[0].partition("-")[0])
+    CustomProvider(Kind("gpu", 1), ones[1], removes=False).add(asked(tmp_path, 1), heard)
+    never = FunctionCloud(functions, "odd_cloud:add")
+    (pid,) = {int(name.partition("-")[0]) for name in heard.instances}
+    ones[0].close()
     ones[0].close()
     assert not _is_gone(pid, 0.0)
     ones[1].close()
-    assert _is_gone(pid, 0.0)
+    assert _is_gone(pid, 0.0), "whoever never asked is not waited for"
     with pytest.raises(MachineError, match="the run is over"):
-        ones[1].remove("m")
+        never.remove("m")
 
 
 def test_what_a_dead_conductor_left_is_removed_by_functions_apart(of: Of, tmp_path: Path) -> None:

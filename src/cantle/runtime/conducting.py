@@ -227,13 +227,14 @@ class Conductor:
                 heartbeat = now
                 clock.look()
                 try:
-                    self.lock.heartbeat()
+                    if not self.layout.is_gone():
+                        self.lock.heartbeat()
+                    elif not state.stopping:
+                        note(taken_away(self.layout))
+                        self.inbox.put(StopAsked(self.inbox.now(), TAKEN_AWAY))
                 except LockedError:
                     self.journal.abandon()
                     raise
-                if self.layout.is_gone() and not state.stopping:
-                    note(taken_away(self.layout))
-                    self.inbox.put(StopAsked(self.inbox.now(), TAKEN_AWAY))
 
         return observe
 

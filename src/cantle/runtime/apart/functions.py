@@ -254,7 +254,7 @@ class FunctionCloud:
         self._remove = remove
         self._places = {name: functions.look(name) for name in (add, remove) if name}
         self._last: tuple[Pending, str] | None = None
-        functions.enlist()
+        self._enlisted = False
 
     def add(self, asked: Asked, kind: str) -> list[str]:
         """Call the one."""
@@ -274,9 +274,14 @@ class FunctionCloud:
 
     def close(self) -> None:
         """Nothing more is asked."""
-        self._functions.close()
+        if self._enlisted:
+            self._enlisted = False
+            self._functions.close()
 
     def _called(self, name: str, given: list[str | int], begins: bool = False) -> list[str]:
+        if not self._enlisted:  # who never asks need not say that he asks no more
+            self._enlisted = True
+            self._functions.enlist()
         pending = self._functions.begin(Call(self._functions.next(), name, given, begins))
         place = self._places.get(name, "")
         self._last = pending, place

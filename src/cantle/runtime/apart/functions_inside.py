@@ -6,9 +6,12 @@ a module remembers between calls is there for all of them. When nothing can be a
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from threading import Lock, Thread
+from time import sleep
 from typing import Any, BinaryIO
 
 import msgspec
@@ -71,7 +74,7 @@ class _Desk:
         self._under_way: dict[int, tuple[Thread, str]] = {}
 
     def serve(self, hears: BinaryIO) -> None:
-        while frame := heard(hears):
+        while frame := self._heard(hears):
             question = msgspec.msgpack.decode(frame, type=Question)
             if isinstance(question, Where):
                 self._tell(self._where(question))
@@ -80,6 +83,16 @@ class _Desk:
                 thread = Thread(target=answer, args=(question,), name=question.name, daemon=True)
                 self._under_way[question.number] = thread, question.name
                 thread.start()
+
+    def _heard(self, hears: BinaryIO) -> bytes:
+        """The next question. If a function has closed the pipe, wait to be ended: the other end tells whose fault it is."""
+        try:
+            return heard(hears)
+        except OSError:
+            with suppress(OSError):
+                os.close(self._tells.fileno())
+            while True:
+                sleep(60.0)
 
     def _look(self, look: Look) -> None:
         try:

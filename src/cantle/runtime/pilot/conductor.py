@@ -272,13 +272,14 @@ class Pilot:
                 heartbeat = now
                 clock.look()
                 try:
-                    self._lock.heartbeat()
+                    if not self.layout.is_gone():
+                        self._lock.heartbeat()
+                    elif not self.state.stopping:
+                        around.note(taken_away(self.layout))
+                        self.inbox.put(StopAsked(self.inbox.now(), TAKEN_AWAY))
                 except LockedError:
                     self.journal.abandon()
                     raise
-                if self.layout.is_gone() and not self.state.stopping:
-                    around.note(taken_away(self.layout))
-                    self.inbox.put(StopAsked(self.inbox.now(), TAKEN_AWAY))
                 for event in self._house.give_signs_of_life():
                     self.inbox.put(event)
 
