@@ -156,10 +156,12 @@ def test_a_conductor_whose_machine_dies_is_missed_within_the_bound(tidy_cluster:
         run.until_begun(AT_ONCE)
         for node in ("c1", "c2", "c3"):
             tidy_cluster.kill(node, "net")
+        cut = time.time()
         for pid in run.left_here():
             os.kill(pid, signal.SIGKILL)
         run.conductor.wait()
         run.nothing_is_left()
+        assert run.last_alive(run.begun()) < cut + 20, "sooner than by a connection that times out"
         assert not run.finished()
 
 
