@@ -55,6 +55,16 @@ def _until(happened: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def _remove(folder: Path) -> None:
+    """Also while somebody still writes in it."""
+
+    def gone() -> bool:
+        shutil.rmtree(folder, ignore_errors=True)
+        return not folder.exists()
+
+    _until(gone)
+
+
 TASK = "touch {folder}/begun; until test -e {folder}/go; do sleep 0.1; done; echo {{}}"
 
 
@@ -62,7 +72,7 @@ def test_a_run_whose_directory_is_removed_stops_and_says_why(
     tmp_path: Path, begun: Callable[[str], subprocess.Popen[str]]
 ) -> None:
     run = begun(TASK.format(folder=tmp_path))
-    shutil.rmtree(tmp_path / "out")
+    _remove(tmp_path / "out")
     said = run.communicate(timeout=WAIT_S)[0]
     assert run.returncode == 3
     assert f"{tmp_path}/out is not there any more. If it was removed, so are the results" in said
@@ -104,7 +114,7 @@ def test_a_program_that_stays_is_told_when_its_runs_directory_is_removed(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with cantle.open(cores=1, directory=tmp_path / "run") as pilot:
         assert pilot.submit(abs, -1).result(WAIT_S) == 1
-        shutil.rmtree(tmp_path / "run")
+        _remove(tmp_path / "run")
         waits = pilot.submit(time.sleep, 2 * WAIT_S)
         with pytest.raises(PilotGoneError, match=r"/run was removed, or moved, .*, and run the program again"):
             waits.result(WAIT_S)
