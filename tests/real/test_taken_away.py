@@ -77,6 +77,7 @@ def test_a_run_whose_directory_is_removed_stops_and_says_why(
     assert run.returncode == 3
     assert f"{tmp_path}/out is not there any more. If it was removed, so are the results" in said
     assert "stopped (its directory was removed, or moved)" in said
+    assert "Go on where it ended" not in said, "there is nothing to go on with"
     assert not (tmp_path / "out" / ".cantle").exists()
 
 

@@ -12,6 +12,7 @@ from cantle.core.state import State
 from cantle.model.resources import count
 from cantle.report.failures import FAILURES, failed_tasks, failure_lines, failure_of, typed
 from cantle.report.wording import counted, duration
+from cantle.runtime.conducting import TAKEN_AWAY
 
 MOST_FAILURES = 10
 BEGUN_BY = "CANTLE_BEGUN_BY"
@@ -32,7 +33,8 @@ def summary_lines(
     reason = f" ({state.stopping})" if state.stopping else ""
     yield f"{name}: {verb}{reason} after {duration(seconds)}: {counted(state.totals)}"
     yield from failures_told(state, directory, most)
-    yield f"Go on where it ended: {resuming(directory)}"
+    if state.stopping != TAKEN_AWAY:  # then there is nothing here to go on with, and what to do has been told
+        yield f"Go on where it ended: {resuming(directory)}"
 
 
 def resuming(directory: Path | str) -> str:
