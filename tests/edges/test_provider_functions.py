@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from providers_rig import Heard, asked, tended
+from runner_rig import eventually, is_alive
 
 from cantle.allocations.providers.custom import CustomProvider
 from cantle.allocations.providers.records import Records
@@ -260,7 +261,7 @@ def test_what_it_has_started_outlives_its_process(of: Of, tmp_path: Path) -> Non
     with pytest.raises(MachineError, match="exit status 3"):
         of("exits").add(asked(tmp_path, 1), heard)
     try:
-        assert not _is_gone(pid, 0.0)
+        assert is_alive(pid)
     finally:
         os.kill(pid, signal.SIGKILL)
 
@@ -295,9 +296,9 @@ def test_when_nobody_asks_any_more_the_process_ends(of: Of, tmp_path: Path) -> N
     (pid,) = {int(name.partition("-")[0]) for name in heard.instances}
     ones[0].close()
     ones[0].close()
-    assert not _is_gone(pid, 0.0)
+    assert is_alive(pid)
     ones[1].close()
-    assert _is_gone(pid, 0.0), "whoever never asked is not waited for"
+    assert not is_alive(pid), "whoever never asked is not waited for"
     with pytest.raises(MachineError, match="the run is over"):
         never.remove("m")
 
@@ -386,27 +387,13 @@ def test_the_process_ends_with_a_conductor_that_is_killed_and_what_it_began_is_t
         while not (tmp_path / "pid").exists() and monotonic() < until:
             sleep(0.05)
         pid = int((tmp_path / "pid").read_text())
-        assert not _is_gone(pid, 0.0)
+        assert is_alive(pid)
     finally:
         conductor.send_signal(signal.SIGKILL)
         conductor.wait()
-    assert _is_gone(pid)
+    assert eventually(lambda: not is_alive(pid), WAIT_S)
     cancel = [sys.executable, "-m", "cantle", "cancel", "-y", "out"]
     done = subprocess.run(cancel, cwd=tmp_path, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     assert "m1 removed, left by an earlier conductor" in done.stderr and (tmp_path / "m1.removed").exists()
     assert "none is canceled: cantle resume out goes on with them" in done.stdout
-
-
-def _is_gone(pid: int, within_s: float = WAIT_S) -> bool:
-    until = monotonic() + within_s
-    while True:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            return True
-        if state == "Z":
-            return True
-        if monotonic() > until:
-            return False
-        sleep(0.05)

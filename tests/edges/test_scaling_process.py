@@ -13,6 +13,7 @@ from time import monotonic, sleep
 
 import pytest
 from descriptors_rig import all_numbers_taken
+from runner_rig import eventually, is_alive
 from tests.builders import Story, job, node
 
 from cantle.core.scaling.settings import Scaling
@@ -209,7 +210,7 @@ def test_when_the_run_is_over_its_process_ends_and_none_is_begun(
         function.ask(seen)
     with pytest.raises(Died, match="the run is over"):
         function.ask(seen)
-    assert _is_gone(wish.count)
+    assert eventually(lambda: not is_alive(wish.count), WAIT_S)
 
 
 def test_it_is_heard_also_where_many_descriptors_are_open(of: Callable[[str], FunctionProcess], seen: Snapshot) -> None:
@@ -293,22 +294,8 @@ def test_its_process_ends_with_a_conductor_that_is_killed(of: Callable[[str], Fu
         while not (tmp_path / "pid").exists() and monotonic() < until:
             sleep(0.05)
         pid = int((tmp_path / "pid").read_text())
-        assert not _is_gone(pid, within_s=0.0)
+        assert is_alive(pid)
     finally:
         conductor.send_signal(signal.SIGKILL)
         conductor.wait()
-    assert _is_gone(pid)
-
-
-def _is_gone(pid: int, within_s: float = WAIT_S) -> bool:
-    until = monotonic() + within_s
-    while True:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            return True
-        if state == "Z":
-            return True
-        if monotonic() > until:
-            return False
-        sleep(0.05)
+    assert eventually(lambda: not is_alive(pid), WAIT_S)

@@ -86,7 +86,7 @@ class ConductorLock:
         except FileNotFoundError:
             self._forget()
             raise LockedError(
-                f"{run_directory(self.path)} was removed while the run went on: nothing of it can be kept, so it was stopped."
+                f"{self.path} was removed while the run went on: another conductor could begin beside it, so it was stopped."
             ) from None
         except OSError:
             return

@@ -7,7 +7,6 @@ when the thread that began it ends, also one that never looks at its pipe.
 from __future__ import annotations
 
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -16,6 +15,8 @@ from math import inf
 from threading import Lock
 from time import monotonic
 from typing import Any
+
+from cantle.allocations.awaiting import can_be_read
 
 MOST_ANSWERED = 4 << 20
 """A frame that it sends is shorter, in bytes."""
@@ -117,10 +118,8 @@ class Child:
 
     def _read(self, size: int, until: float) -> bytes:
         found = b""
-        poll = select.poll()  # `select` takes no descriptor above 1023
-        poll.register(self._to_hear, select.POLLIN)
         while len(found) < size:
-            if not poll.poll(_LOOK_S * 1000):
+            if not can_be_read(self._to_hear, _LOOK_S):
                 if not self.lives:
                     raise EOFError
                 if monotonic() > until:
