@@ -275,7 +275,7 @@ def test_a_file_that_does_not_come_is_told_of_and_another_one_of_the_same_folder
 
 def test_what_came_for_an_attempt_whose_node_went_is_not_kept() -> None:
     inbox = SelectInbox()
-    luggage = Luggage(inbox, lambda _node, _start: None, lambda _key, _why: None, {})
+    luggage = Luggage(inbox, lambda _node, _start: None, {})
     command = Command(argv=("/bin/true",), stage=Stage((), ("x",)))
     for number in range(2):
         luggage.send(number, Node("n", 1, apart=True), Start((number, 1), command, "0"), "/run", None)

@@ -231,7 +231,7 @@ def test_after_a_failure_what_stands_in_line_does_not_run(tmp_path: Path) -> Non
 def test_a_failure_with_thousands_in_line_is_told_although_the_news_fill_the_channel(tmp_path: Path) -> None:
     with nodes(tmp_path) as r:
         r.launch(0, shell("exit $(($CANTLE_STREAM == 5))"), on=on(0, 1), streams=Streams(9000))
-        gangs = r.engine._gangs  # type: ignore[attr-defined]
+        gangs = r.engine._desks.gangs  # type: ignore[attr-defined]
         r.wait_for(lambda: any(g.failing for g in gangs._gangs.values()) or bool(r.ends(0)), "none failed")
         r.engine.flush()
         time.sleep(0.5)  # meanwhile nobody takes what the runners have to tell
@@ -435,7 +435,7 @@ while True:
         time.sleep(0.1)
         continue
     r.turn(0.1)
-    if sum(map(len, r.engine._gangs.kept.values())) == 3:
+    if sum(map(len, r.engine._desks.gangs.kept.values())) == 3:
         r.turn(0.05)
         print("three are over", flush=True)
 """
@@ -516,7 +516,7 @@ def test_a_runner_is_told_once_of_each_result_to_keep_and_once_that_it_need_not(
 def test_what_a_runner_kept_for_an_attempt_it_forgets_when_the_attempt_is_over(tmp_path: Path) -> None:
     with nodes(tmp_path) as r:
         r.launch(0, shell("until [ $CANTLE_STREAM = 0 -o -e go ]; do sleep 0.02; done"), on=on(0), streams=Streams(2))
-        r.wait_for(lambda: r.engine._gangs.kept == {0: {1: None}}, "the first stream did not end")  # type: ignore[attr-defined]
+        r.wait_for(lambda: r.engine._desks.gangs.kept == {0: {1: None}}, "the first stream did not end")  # type: ignore[attr-defined]
         r.turn(0.05)
         (tmp_path / "go").touch()
         assert r.ended(0).outcome == "done"
@@ -555,5 +555,5 @@ def test_one_attempt_after_another_leaves_no_result_unacknowledged(tmp_path: Pat
             r.launch(task, shell("exit 0"), on=on(0, 1), streams=Streams(8))
             assert isinstance(r.ended(task), TaskEnded)
         r.turn(0.05)
-        assert {number: kept for number, kept in r.engine._gangs.kept.items() if kept} == {}  # type: ignore[attr-defined]
+        assert {number: kept for number, kept in r.engine._desks.gangs.kept.items() if kept} == {}  # type: ignore[attr-defined]
     assert json.dumps([end.outcome for end in leftovers(str(tmp_path / "runners"))]) == "[]"

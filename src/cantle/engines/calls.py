@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
+from cantle.engines.told import unstartable
 from cantle.model.records import Launch, TaskEnded
 from cantle.model.resources import Node
 from cantle.model.study import Command
@@ -372,8 +373,7 @@ class Calls:
     def _refuse(self, key: Key, why: str, everywhere: bool = True) -> None:
         self._running.pop(key, None)
         self._drop_arguments(key)
-        now = self._engine.now()
-        self._engine.put(TaskEnded(now, key[0], key[1], "unstartable", detail=why, everywhere=everywhere))
+        self._engine.put(unstartable(self._engine.now(), key, why, everywhere))
 
     def _begin_anew(self, key: Key, task: int, told: bool = False) -> None:
         """What it takes is gone, by nobody's fault: that is made again, and then the call begins. `told`: it is known."""

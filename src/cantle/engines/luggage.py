@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from cantle.engines import staging
-from cantle.engines.told import no_text
+from cantle.engines.told import no_text, unstartable
 from cantle.model.resources import Node
 from cantle.model.seams import Inbox
 from cantle.runner.messages import Ended, Key, Staged, Start
@@ -21,20 +21,17 @@ if TYPE_CHECKING:
 class Luggage:
     """The files of an engine's attempts.
 
-    `post` lets a start go to a node; `unstartable` tells why one cannot. `local_files` learns, by task, the paths of files that
-    other machines do not see.
+    `post` lets a start go to a node. `local_files` learns, by task, the paths of files that other machines do not see.
     """
 
     def __init__(
         self,
         inbox: Inbox,
         post: Callable[[int, Start], None],
-        unstartable: Callable[[Key, str], None],
         local_files: dict[int, list[str]],
     ) -> None:
         self._inbox = inbox
         self._post = post
-        self._unstartable = unstartable
         self._local_files = local_files
         self._porter: Porter | None = None
         self._intake: Intake | None = None
@@ -47,12 +44,12 @@ class Luggage:
 
         def post(found: Staged | None, why_not: str) -> None:
             if why_not:
-                self._unstartable(start.key, f"what it stages in: {why_not}")
+                self._cannot_start(start.key, f"what it stages in: {why_not}")
                 return
             try:
                 self._post(index, replace(start, stage=found))
             except UnicodeEncodeError as error:
-                self._unstartable(start.key, no_text(error))
+                self._cannot_start(start.key, no_text(error))
                 return
             if stage is not None:
                 self._homes[start.key] = (directory, index)
@@ -124,3 +121,6 @@ class Luggage:
         if self._intake is not None:
             self._intake.close()
             self._intake = None
+
+    def _cannot_start(self, key: Key, why: str) -> None:
+        self._inbox.put(unstartable(self._inbox.now(), key, why))

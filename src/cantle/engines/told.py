@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from cantle.model.records import TaskEnded
-from cantle.runner.messages import Ended, Started
+from cantle.runner.messages import Ended, Key, Started
 
 
 def on_our_clock(message: Ended | Started, ahead_s: float) -> Ended | Started:
@@ -33,6 +33,11 @@ def as_event(ended: Ended) -> TaskEnded:
         ended.pid,
         kept=ended.kept,
     )
+
+
+def unstartable(now: float, key: Key, why: str, everywhere: bool = True) -> TaskEnded:
+    """That an attempt cannot be started: `everywhere`, or only on the nodes that it was to have."""
+    return TaskEnded(now, key[0], key[1], "unstartable", detail=why, everywhere=everywhere)
 
 
 def no_text(error: UnicodeEncodeError) -> str:
