@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cantle.core.studies import StudyState
     from cantle.model.study import Study
     from cantle.report.statusfile import StatusFile
-    from cantle.runtime.pilot.messages import Job
+    from cantle.runtime.pilot.messages import Job, Told
     from cantle.store.layout import Layout
     from cantle.store.lock import Holder
 
@@ -211,8 +211,6 @@ def _jobs_arguments(parser: ArgumentParser) -> None:
 def _jobs(asked: Namespace) -> int:
     from cantle.errors import RequestError
     from cantle.runtime.pilot.address import directory_of, is_pilot
-    from cantle.runtime.pilot.messages import Jobs, Told
-    from cantle.runtime.pilot.visiting import ask, is_elsewhere
     from cantle.store.layout import Layout
     from cantle.store.lock import holder
 
@@ -220,15 +218,7 @@ def _jobs(asked: Namespace) -> int:
     if not layout.exists() or not is_pilot(layout):
         raise RequestError(f"there is no pilot {asked.name}; begin one with: cantle up{_word(asked.name)}")
     there = holder(layout.lock)
-    if there is not None and not is_elsewhere(there):
-        told = ask(layout.directory, asked.name, Jobs())
-        if not isinstance(told, Told):
-            raise RequestError(f"the pilot {asked.name} gave an answer that makes no sense here")
-    else:
-        from cantle.runtime.pilot.jobs import jobs_of
-        from cantle.runtime.pilot.rebuilding import rebuild
-
-        told = Told(jobs_of(rebuild(layout.journal).state))
+    told = _told(asked.name, layout, there)
     if asked.as_json:
         import msgspec
 
@@ -239,6 +229,27 @@ def _jobs(asked: Namespace) -> int:
     for line in _table(told.jobs):
         print(line)
     return 0
+
+
+def _told(name: str, layout: Layout, there: Holder | None) -> Told:
+    """What the pilot tells; its journal, if it is not up, or cannot be asked as it is on another host."""
+    from cantle.errors import CantleError, RequestError
+    from cantle.runtime.pilot.jobs import jobs_of
+    from cantle.runtime.pilot.messages import Jobs, Told
+    from cantle.runtime.pilot.rebuilding import rebuild
+    from cantle.runtime.pilot.visiting import ask, is_elsewhere
+
+    if there is None:
+        return Told(jobs_of(rebuild(layout.journal).state))
+    try:
+        told = ask(layout.directory, name, Jobs())
+    except CantleError:
+        if not is_elsewhere(there):
+            raise
+        return Told(jobs_of(rebuild(layout.journal).state))
+    if not isinstance(told, Told):
+        raise RequestError(f"the pilot {name} gave an answer that makes no sense here")
+    return told
 
 
 def _headline(name: str, there: Holder | None, draining: bool, jobs: list[Job]) -> str:
@@ -286,7 +297,7 @@ JOBS = Command(
     "",
     _jobs_arguments,
     _jobs,
-    "Also of a pilot that is not up: then how they stood when it ended. Of one on another host, its directory tells.",
+    "Also of a pilot that is not up: then how they stood when it ended.",
     """\
   cantle jobs
   cantle jobs night

@@ -33,6 +33,7 @@ from cantle.model.study import Limits
 
 from .failures import in_words, mend
 from .layout import Layout
+from .noticing import Noticed
 
 Wish: TypeAlias = (
     CancelAsked
@@ -48,8 +49,6 @@ Wish: TypeAlias = (
     | ElementsAsked
 )
 """What may be asked from outside. No other record is taken from there: nobody may claim that a task ended."""
-
-_QUIET_S = 2.0
 
 
 def ask(directory: Path | str, wish: Wish) -> None:
@@ -108,9 +107,7 @@ class Requests:
         self._folder = layout.requests
         self._cancel = layout.maestro_cancel
         self._update = layout.maestro_update
-        self._seen = -1
-        self._seen_at = 0.0
-        self._sure = False
+        self._noticed = Noticed(layout.requests)
         self._stuck: set[tuple[str, int]] = set()
 
     def poll(self, now: float | None = None, limits: Limits | None = None) -> list[Wish]:
@@ -119,7 +116,7 @@ class Requests:
         `now` is the time to stamp on the wishes (default: the clock's): to the run they happen when they are heard.
         `limits` are those in force: `maestro update` names only what changes.
         """
-        taken = (self._take(path) for path in self._files()) if self._folder_changed() else ()
+        taken = (self._take(path) for path in self._files()) if self._noticed.changed() else ()
         wishes: list[Wish] = [wish for wish in taken if wish is not None]
         if self._cancel.exists() and self._remove(self._cancel):
             wishes.append(CancelAsked(0.0, by="maestro cancel"))
@@ -132,32 +129,8 @@ class Requests:
 
     def discard(self) -> int:
         """Forget what was asked before: it was asked of a conductor that has gone. Returns how many wishes that were."""
-        self._seen = -1
+        self._noticed.forget()
         return len(self.poll())
-
-    def _folder_changed(self) -> bool:
-        """Whether the folder may hold what we have not seen.
-
-        Two changes within one tick of the file system's clock bear the same time. So a time only means "nothing new"
-        after the folder was looked through when that time had stood for a while; the while is measured on our own clock,
-        a file server's may be off.
-        """
-        try:
-            # Opened, not only asked for its state: that is when NFS asks the server.
-            fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
-        except OSError:
-            return False
-        try:
-            changed = os.fstat(fd).st_mtime_ns
-        finally:
-            os.close(fd)
-        now = time.monotonic()
-        if changed != self._seen:
-            self._seen, self._seen_at, self._sure = changed, now, False
-        if self._sure:
-            return False
-        self._sure = now - self._seen_at >= _QUIET_S
-        return True
 
     def _files(self) -> list[Path]:
         try:

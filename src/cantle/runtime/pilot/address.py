@@ -23,13 +23,17 @@ _SECRET_BYTES = 32
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where the door is: the path of a socket, or a port of the loopback interface."""
+    """Where the door is: the path of a socket, or a port of the loopback interface.
+
+    `letters` is the version of what may be said by letter, from other hosts; 0: nothing.
+    """
 
     kind: Literal["unix", "tcp"]
     where: str
     secret: bytes
     host: str
     pid: int
+    letters: int = 0
 
 
 def pilots() -> Path:

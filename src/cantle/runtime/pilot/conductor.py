@@ -41,7 +41,8 @@ from cantle.runtime.pilot.entrance import Entrance
 from cantle.runtime.pilot.errands import Errands
 from cantle.runtime.pilot.house import House
 from cantle.runtime.pilot.jobs import jobs_of
-from cantle.runtime.pilot.messages import Down, Going, Jobs, Question, Refused, Sit, Submit, Told
+from cantle.runtime.pilot.letters import Letter, Letterbox
+from cantle.runtime.pilot.messages import Going, Jobs, Question, Refused, Sit, Submit, Told, Written
 from cantle.runtime.pilot.rebuilding import Rebuilt, rebuild, replace_journal
 from cantle.runtime.pilot.sittings import Sittings
 from cantle.runtime.pilot.splitting import SplitLog
@@ -223,18 +224,23 @@ class Pilot:
                 visitor.answer(Refused(GOING_DOWN))
             else:
                 self._sittings.take(question, visitor)
-        elif isinstance(question, Submit):
+        else:
+            self._heed(question, visitor)
+
+    def _heed(self, question: Written, asker: Visitor | Letter) -> None:
+        """What may be asked at the door and by letter."""
+        if isinstance(question, Submit):
             if self.draining or self.state.stopping:
-                visitor.answer(Refused(GOING_DOWN))
+                asker.answer(Refused(GOING_DOWN))
             else:
-                self._entrance.take(Layout(question.directory), visitor)
+                self._entrance.take(Layout(question.directory), asker)
         elif isinstance(question, Jobs):
-            visitor.answer(Told([*jobs_of(self.state), *self._entrance.jobs()], self.draining))
-        elif isinstance(question, Down):
+            asker.answer(Told([*jobs_of(self.state), *self._entrance.jobs()], self.draining))
+        else:
             self.draining = True
             if question.now:
                 self.inbox.put(StopAsked(self.inbox.now(), "the pilot was taken down"))
-            visitor.answer(Going(len(self._house.tenants) + len(self._entrance)))
+            asker.answer(Going(len(self._house.tenants) + len(self._entrance)))
 
     def _asked_of_all(self, note: Callable[[str], None]) -> Iterator[Event]:
         """What was asked in the pilot's own directory: of all studies, or of partitions that are nobody's."""
@@ -251,6 +257,7 @@ class Pilot:
         """What has to be done now and then while the loop turns."""
         heartbeat = asked = synced = monotonic()
         clock = Timekeeping(self.inbox, self.state, around.note)
+        letters = Letterbox(self.layout, door.secret, self._heed)
 
         def tend() -> None:
             nonlocal heartbeat, asked, synced
@@ -262,6 +269,7 @@ class Pilot:
             if now - asked >= REQUESTS_S:
                 asked = now
                 door.tend()
+                letters.look()
                 self._sittings.tell_begun()
                 if self.for_one_program and self._sittings.is_left():
                     self.draining = True

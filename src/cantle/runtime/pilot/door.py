@@ -125,7 +125,7 @@ class Door:
         self._socket, kind, where = _open(folder)
         self._folder = folder
         self._inbox.watch(self._socket.fileno(), self._admit)
-        publish(layout, Address(kind, where, self.secret, os.uname().nodename, os.getpid()))
+        publish(layout, Address(kind, where, self.secret, os.uname().nodename, os.getpid(), VERSION))
 
     def tend(self) -> None:
         """Send away those whose time is up, and try again what did not go before. Call it now and then."""

@@ -6,9 +6,11 @@ the other, since the tasks of a study follow each other.
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 from msgspec.structs import replace
 
@@ -21,12 +23,14 @@ from cantle.runtime.pilot.entering import Entry, Reopen
 from cantle.runtime.pilot.errands import Errands
 from cantle.runtime.pilot.house import House, WriteDown
 from cantle.runtime.pilot.jobs import job_name
+from cantle.runtime.pilot.letters import Letter
 from cantle.runtime.pilot.messages import Job, Refused, Taken
 from cantle.runtime.pilot.splitting import SplitLog
 from cantle.store.journal import Journal
 from cantle.store.layout import Layout
 from cantle.store.lock import ConductorLock
 
+Asker: TypeAlias = Visitor | Letter
 MOST_WEIGHT = 1e6
 MOST_PRIORITY = 100.0
 """Twice as much for each step: what is far beyond makes no difference, but a number that no longer is one."""
@@ -56,16 +60,21 @@ class Entrance:
         self._write_down = write_down
         self._reopen = reopen
         self._note = note
-        self._reading: dict[Entry, Visitor] = {}
-        self._queue: deque[tuple[Entry, Visitor | None]] = deque()
+        self._reading: dict[Entry, Asker] = {}
+        self._queue: deque[tuple[Entry, Asker | None]] = deque()
 
     def __len__(self) -> int:
         return len(self._reading) + len(self._queue)
 
-    def take(self, layout: Layout, visitor: Visitor) -> None:
+    def take(self, layout: Layout, visitor: Asker) -> None:
         """The study that waits in this directory shall come in."""
         try:
             sent = submission.get(layout)
+            if sent is None and isinstance(visitor, Letter):
+                raise RequestError(
+                    f"{layout.directory} is not seen on host {os.uname().nodename}, where the pilot is: with -o name a "
+                    "directory that both hosts see"
+                )
             if sent is None or sent.number >= 0 or Path(sent.pilot) != self._pilot:
                 raise RequestError(f"{layout.directory} holds no study that waits for this pilot")
             if not (0 < sent.weight <= MOST_WEIGHT and abs(sent.priority) <= MOST_PRIORITY):
@@ -141,7 +150,7 @@ class Entrance:
             self._queue.append((entry, visitor))
             self._inbox.wake()
 
-    def _refuse(self, entry: Entry, visitor: Visitor | None, why: str) -> None:
+    def _refuse(self, entry: Entry, visitor: Asker | None, why: str) -> None:
         self._note(f"{entry.submission.name} in {entry.layout.directory} was not taken in: {why}")
         entry.lock.release()
         if visitor is not None:
@@ -162,7 +171,7 @@ class Entrance:
         self._house.move_in(entry, journal)
         entry.rest = entry.tasks(self._state, self._inbox.now)
 
-    def _is_in(self, entry: Entry, visitor: Visitor | None) -> None:
+    def _is_in(self, entry: Entry, visitor: Asker | None) -> None:
         name = job_name(entry.submission.name, entry.number)
         tenant = self._house.tenants.get(entry.number)
         if tenant is not None:

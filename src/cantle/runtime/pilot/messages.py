@@ -110,7 +110,9 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
     why: str
 
 
-Question: TypeAlias = Submit | Jobs | Down | Sit
+Written: TypeAlias = Submit | Jobs | Down
+"""One question, one answer: may also come by letter, from another host."""
+Question: TypeAlias = Written | Sit
 Answer: TypeAlias = Taken | Told | Going | Seated | Refused
 
 T = TypeVar("T")

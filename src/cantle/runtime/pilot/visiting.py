@@ -23,6 +23,7 @@ from cantle.runtime.pilot.messages import (
     Seated,
     Sit,
     T,
+    Written,
     framed,
     is_proven,
     proof,
@@ -35,20 +36,31 @@ QUICK_S = 10.0
 """A pilot that is well answers sooner, except a submission, which may have much to read."""
 
 
-def ask(pilot: Path, name: str, question: Question, timeout_s: float | None = QUICK_S) -> Answer:
-    """What the pilot in that directory answers; `name` is what people call it.
+def ask(pilot: Path, name: str, question: Written, timeout_s: float | None = QUICK_S) -> Answer:
+    """What the pilot in that directory answers; `name` is what people call it. One on another host is asked by letter.
 
-    Raises RequestError when it is not up, cannot be reached from here or refuses, PilotGoneError when it went away or did not
-    answer in time (then it is not known whether it heard).
+    Raises RequestError when it is not up, cannot be reached from here or refuses, MachineError when no letter can be written,
+    PilotGoneError when it went away or did not answer in time (then it is not known whether it heard).
     """
-    answer, connection = _asked(pilot, name, question, timeout_s)
+    layout = Layout(pilot)
+    there, address = _address(layout, name)
+    if is_elsewhere(there):
+        from cantle.runtime.pilot.letters import ask_by_letter
+
+        if address.letters != VERSION:
+            raise RequestError(_ask_it_there(name, there))
+        return _granted(ask_by_letter(layout, name, there, address, question, timeout_s))
+    answer, connection = _asked(address, name, question, timeout_s)
     connection.close()
     return answer
 
 
 def stay(pilot: Path, name: str, question: Sit) -> tuple[Seated, socket.socket]:
     """Take a seat: the answer, and the connection, on which all that follows is said. Raises as `ask` does."""
-    answer, connection = _asked(pilot, name, question, QUICK_S)
+    there, address = _address(Layout(pilot), name)
+    if is_elsewhere(there):
+        raise RequestError(_ask_it_there(name, there))
+    answer, connection = _asked(address, name, question, QUICK_S)
     if not isinstance(answer, Seated):
         connection.close()
         raise RequestError(f"the pilot {name} gave an answer that makes no sense here: {answer}")
@@ -56,8 +68,7 @@ def stay(pilot: Path, name: str, question: Sit) -> tuple[Seated, socket.socket]:
     return answer, connection
 
 
-def _asked(pilot: Path, name: str, question: Question, timeout_s: float | None) -> tuple[Answer, socket.socket]:
-    address = _address(pilot, name)
+def _asked(address: Address, name: str, question: Question, timeout_s: float | None) -> tuple[Answer, socket.socket]:
     try:
         connection = _connect(address)
     except OSError as error:
@@ -66,7 +77,7 @@ def _asked(pilot: Path, name: str, question: Question, timeout_s: float | None) 
         ) from error
     try:
         connection.settimeout(timeout_s)
-        answer = _talk(connection, address, question)
+        return _granted(_talk(connection, address, question)), connection
     except (OSError, ValueError) as error:
         connection.close()
         reason = "it did not answer in time" if isinstance(error, TimeoutError) else f"it went away ({error})"
@@ -74,34 +85,38 @@ def _asked(pilot: Path, name: str, question: Question, timeout_s: float | None) 
     except BaseException:
         connection.close()
         raise
+
+
+def _granted(answer: Answer) -> Answer:
     if isinstance(answer, Refused):
-        connection.close()
         raise RequestError(answer.why)
-    return answer, connection
+    return answer
 
 
 def is_elsewhere(there: Holder) -> bool:
-    """Whether the pilot is on another host, where its door cannot be reached from here."""
+    """Whether the pilot is on another host, where its socket cannot be reached from here."""
     return there.host not in (os.uname().nodename, "?")
 
 
-def _address(pilot: Path, name: str) -> Address:
-    layout = Layout(pilot)
+def _address(layout: Layout, name: str) -> tuple[Holder, Address]:
+    """Who is up in that directory, and where its door is."""
     there = holder(layout.lock) if layout.lock.exists() else None
     if there is None:
         if not layout.exists():
             raise RequestError(f"there is no pilot {name}; begin one with: cantle up {name}")
         raise RequestError(f"the pilot {name} is not up; go on with it: cantle up {name}")
     address = published(layout)
-    if is_elsewhere(there):
-        host = there.host
-        raise RequestError(
-            f"the pilot {name} is on host {host} (pid {there.pid}); ask it from there, not from {os.uname().nodename}: "
-            f"`ssh {host}`, or in its job of Slurm `srun --jobid=JOB --overlap --nodelist={host} cantle ...`"
-        )
     if address is None or address.pid != there.pid:
-        raise RequestError(f"the pilot {name} (pid {there.pid}) is just coming up or going down; try again in a moment")
-    return address
+        raise RequestError(f"the pilot {name} ({there}) is just coming up or going down; try again in a moment")
+    return there, address
+
+
+def _ask_it_there(name: str, there: Holder) -> str:
+    host = there.host
+    return (
+        f"the pilot {name} is on host {host} (pid {there.pid}); ask it from there, not from {os.uname().nodename}: "
+        f"`ssh {host}`, or in its job of Slurm `srun --jobid=JOB --overlap --nodelist={host} COMMAND`"
+    )
 
 
 def _connect(address: Address) -> socket.socket:
