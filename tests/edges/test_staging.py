@@ -232,7 +232,10 @@ def test_an_attempt_is_ended_while_its_files_are_read_and_who_would_have_followe
     assert slow.told == "third\n"
 
 
-def test_nothing_begins_on_a_node_that_went_while_files_were_read_nor_when_the_run_is_closed(slow: Slow) -> None:
+def test_nothing_begins_on_a_node_that_went_while_files_were_read_nor_when_the_run_is_closed(
+    slow: Slow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cantle.engines.process._CLOSING_S", 60.0)
     with slow.rig() as r:
         r.launch(0, slow.command, cores="0")
         r.wait_for(slow.is_being_read, "nobody reads it")
@@ -241,7 +244,7 @@ def test_nothing_begins_on_a_node_that_went_while_files_were_read_nor_when_the_r
         r.launch(1, slow.command, node=1, cores="0")
         r.wait_for(slow.is_being_read, "nobody reads it")
         begun = time.monotonic()
-    assert time.monotonic() - begun < 4, "it waits for what nobody wants any more"
+    assert time.monotonic() - begun < 60, "it waits for what nobody wants any more"
     slow.arrives()
     assert r.ends(0) == r.ends(1) == []
     assert not (slow.folder / "run" / "told").exists()
