@@ -1,7 +1,8 @@
 """Which instances do the steps become, and what does each wait for?
 
-A step is expanded by the parameters of its own texts and of all that it waits for without a funnel. An instance waits for
-the parents' instances of its own combination, and for all instances of a step by a funnel.
+A step is expanded by the parameters of its own texts, of all that it waits for without a funnel, and by those that a funnel
+keeps apart (`same`). An instance waits for the parents' instances of its own combination, and by a funnel for all instances of
+a step, or for those of them that have the same values of these parameters.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import msgspec
 
 from cantle.model.study import Step, Task
 
-from .findings import Findings
+from .findings import Findings, did_you_mean
 from .instance_names import Namer, safe
 from .settings import Settings, settings_of
 from .steps import Dependence, StepPlan
@@ -61,6 +62,7 @@ class Expander:
         self.result = Expansion()
         self._namer = Namer(parameters, hashws, findings)
         self._plans: dict[str, StepPlan] = {}
+        self._groups: dict[tuple[str, tuple[str, ...]], dict[tuple[str, ...], set[int]]] = {}
 
     def expand(self, plans: list[StepPlan]) -> Expansion:
         """All instances of these steps."""
@@ -72,7 +74,7 @@ class Expander:
             funnels = plan.funnels
             awaited = {dependence.parent for dependence in plan.depends if not dependence.funnel}
             awaited.update(name for name in plan.refers_to if name not in funnels)
-            plan.used = plan.own.union(*(self._plans[name].used for name in awaited))
+            plan.used = plan.own.union(*(self._plans[name].used for name in awaited), self._kept_apart(plan))
             variants = Variants(plan, self.parameters, self.hours_first, self.retries, self.findings)
             if plan.used:
                 self._expand(plan, variants)
@@ -126,18 +128,18 @@ class Expander:
             instances = self.result.instances[dependence.parent]
             into = after if dependence.completed else parents
             if dependence.funnel:
-                into.update(instances)
+                into.update(self._alike(dependence, combination) if dependence.same else instances)
             else:
                 into.add(instances[0 if len(instances) == 1 else combination])
         return _Waits(tuple(sorted(parents)), tuple(sorted(after - parents)))
 
     def _waits_of(self, plan: StepPlan, chosen: list[int]) -> list[_Waits]:
         """What the chosen combinations wait for; what is the same for all of them is worked out once."""
-        varying = [d for d in plan.depends if not d.funnel and len(self.result.instances[d.parent]) > 1]
+        varying = [d for d in plan.depends if (d.same or not d.funnel) and len(self.result.instances[d.parent]) > 1]
         fixed = self._waits([d for d in plan.depends if d not in varying], -1)
         if not varying:
             return [fixed] * len(chosen)
-        if len(plan.depends) == 1 and not varying[0].completed:
+        if len(plan.depends) == 1 and not varying[0].completed and not varying[0].funnel:
             instances = self.result.instances[varying[0].parent]
             return [_Waits((instances[i],)) for i in chosen]
         waits = []
@@ -147,6 +149,35 @@ class Expander:
             after = {*fixed.after, *own.after} - parents
             waits.append(_Waits(tuple(sorted(parents)), tuple(sorted(after))))
         return waits
+
+    def _kept_apart(self, plan: StepPlan) -> set[str]:
+        """The parameters by which the step is expanded since a funnel of its keeps them apart. What is none is noted."""
+        found: set[str] = set()
+        known = self.parameters.by_key
+        for dependence in plan.depends:
+            for key in dependence.same:
+                place = f"{dependence.key.rpartition('.')[0]}.same"
+                if key not in known:
+                    mend = did_you_mean(key, known) or f"parameters are {', '.join(known) or 'none'}"
+                    self.findings.wrong(dependence.line, place, f"there is no parameter {key!r}", mend)
+                elif key not in self._plans[dependence.parent].used:
+                    what = f"{dependence.parent} does not vary with {key}, so there is nothing to keep apart"
+                    used = [name for name in known if name in self._plans[dependence.parent].used]
+                    mend = f"it varies with {', '.join(used)}" if used else "leave `same` out"
+                    self.findings.wrong(dependence.line, place, what, mend)
+                else:
+                    found.add(key)
+        return found
+
+    def _alike(self, dependence: Dependence, combination: int) -> set[int]:
+        """The parent's instances that have the values of this combination in what the funnel keeps apart."""
+        known = [self.parameters.by_key[key].values for key in dependence.same if key in self.parameters.by_key]
+        groups = self._groups.get((dependence.parent, dependence.same))
+        if groups is None:
+            groups = self._groups[dependence.parent, dependence.same] = {}
+            for i, task in enumerate(self.result.instances[dependence.parent]):
+                groups.setdefault(tuple(values[i] for values in known), set()).add(task)
+        return groups.get(tuple(values[combination] for values in known), set())
 
     def _check_unique(self) -> None:
         tasks = self.result.tasks

@@ -9,7 +9,7 @@ from typing import Any
 
 from cantle.errors import MachineError
 from cantle.model.resources import Node, Place
-from cantle.model.study import Command, Stage
+from cantle.model.study import Command, Stage, Task
 
 from . import batch_scripts
 from .dependencies import Dependencies
@@ -76,7 +76,7 @@ class Scripts:
         settings = expansion.settings[instance.step].at(width)
         combination = expansion.combination[task]
         restarting = restart and bool(plan.restart)
-        fill = self._filler(plan, combination, instance.workspace, width, step.streams)
+        fill = self._filler(plan, combination, instance, width, step.streams)
         name = instance.workspace.rpartition("/")[2] if self._hashws and combination >= 0 else instance.name
         description = plan.description
         if combination >= 0:
@@ -118,7 +118,7 @@ class Scripts:
         return Stage(tuple(files), tuple(map(fill, plan.stage_out)), tuple(map(fill, plan.local)))
 
     def _filler(
-        self, plan: StepPlan, combination: int, workspace: str, width: int, streams: int
+        self, plan: StepPlan, combination: int, instance: Task, width: int, streams: int
     ) -> Callable[[str], str]:
         """A function that puts into a text all that belongs to this instance."""
 
@@ -132,10 +132,13 @@ class Scripts:
                 token = f"$({name}.workspace)"
                 if token in text:
                     text = text.replace(token, f"{self._directory}/{self._workspace_of(plan, name, combination)}")
+                token = f"$({name}.workspaces)"
+                if token in text:
+                    text = text.replace(token, self._workspaces_of(plan, name, combination, instance))
             text = text.replace("$(WIDTH)", str(width))
             if streams:
                 text = text.replace("$(STREAMS)", str(streams))
-            own = f"{self._directory}/{workspace}"
+            own = f"{self._directory}/{instance.workspace}"
             return text.replace(f"$({plan.name}.workspace)", own).replace("$(WORKSPACE)", own)
 
         return fill
@@ -145,6 +148,16 @@ class Scripts:
             return safe(name)
         instances = self._expansion.instances[name]
         return self._expansion.tasks[instances[0 if len(instances) == 1 else combination]].workspace
+
+    def _workspaces_of(self, plan: StepPlan, name: str, combination: int, instance: Task) -> str:
+        """The workspaces of all instances of a step that this one awaits, as words for a shell."""
+        from shlex import quote
+
+        expansion = self._expansion
+        awaited = (expansion.tasks[number] for number in sorted({*instance.parents, *instance.after}))
+        found = [task.workspace for task in awaited if expansion.plan_of[task.step].name == name]
+        found = found or [self._workspace_of(plan, name, combination)]
+        return " ".join(quote(f"{self._directory}/{workspace}") for workspace in found)
 
     def _script_folder(self, workspace: str) -> str:
         if not self._usetmp:

@@ -54,17 +54,21 @@ _MERLIN = {
 }
 _CONDITIONS = ("all-succeeded", "all-completed")
 _FUNNEL = re.compile(r"_\*|\*")
-_WORKSPACE = re.compile(r"\$\(([^\s$()]+)\.workspace\)", re.ASCII)  # ten times as fast to compile
+_WORKSPACE = re.compile(r"\$\(([^\s$()]+)\.workspaces?\)", re.ASCII)  # ten times as fast to compile
 
 
 class Dependence(msgspec.Struct, frozen=True):
-    """A step waits for another: for its own combination, or for all of them (`funnel`); for success, or only the end."""
+    """A step waits for another: for its own combination, or for all of them (`funnel`); for success, or only the end.
+
+    `same`: of all of them only those in which these parameters have the values that they have in its own.
+    """
 
     parent: str
     funnel: bool
     completed: bool
     line: int
     key: str
+    same: tuple[str, ...] = ()
 
 
 class StepPlan(msgspec.Struct):
@@ -126,13 +130,14 @@ def _references(plan: StepPlan, names: list[str], findings: Findings) -> list[st
     text = " ".join(
         [plan.cmd, plan.restart, *(value for value in plan.env.values() if value), *plan.stage_in, *plan.local]
     )
-    if ".workspace)" not in text:
+    if ".workspace" not in text:
         return []
     for name in _WORKSPACE.findall(text):
         if name not in names:
             what = f"$({name}.workspace): there is no step {name!r}"
             findings.wrong(plan.line, f"{plan.key}.run", what, did_you_mean(name, names))
-    return [name for name in names if name != plan.name and f"$({name}.workspace)" in text]
+    named = set(_WORKSPACE.findall(text))
+    return [name for name in names if name != plan.name and name in named]
 
 
 class _Reader:
@@ -336,7 +341,7 @@ class _Reader:
                 self.depend(entry, place, completed=False)
 
     def conditional(self, item: Item, path: str, name: str) -> None:
-        only(item, (name, "condition"), path, self.findings)
+        only(item, (name, "condition", "same"), path, self.findings)
         condition = item.mapping.get("condition", Item(_CONDITIONS[0], item.line))
         if condition.value not in _CONDITIONS:
             mend = did_you_mean(condition.text, _CONDITIONS) or f"known are {' and '.join(_CONDITIONS)}"
@@ -345,16 +350,32 @@ class _Reader:
         if named is None:
             self.findings.wrong(item.line, f"{path}.{name}", "is missing", "name what is waited for")
             return
+        same = self.same(item.mapping["same"], f"{path}.same") if "same" in item.mapping else ()
         entries = named.value if isinstance(named.value, list) and name == "steps" else [named]
         for entry in entries:
-            self.depend(entry, f"{path}.{name}", completed=condition.value == _CONDITIONS[1])
+            self.depend(entry, f"{path}.{name}", condition.value == _CONDITIONS[1], same)
 
-    def depend(self, entry: Item, path: str, completed: bool) -> None:
+    def same(self, item: Item, path: str) -> tuple[str, ...]:
+        """The parameters that a funnel keeps apart: one, or a list."""
+        entries = item.value if isinstance(item.value, list) else [item]
+        for entry in entries:
+            if not isinstance(entry.value, str) or not entry.value:
+                mend = "write {step: simulate_*, same: [SIZE]}"
+                self.findings.wrong(entry.line, path, f"must name parameters, not {entry.kind}", mend)
+                return ()
+        return tuple(dict.fromkeys(entry.value for entry in entries))
+
+    def depend(self, entry: Item, path: str, completed: bool, same: tuple[str, ...] = ()) -> None:
         if not isinstance(entry.value, str | int | float) or isinstance(entry.value, bool):
             self.findings.wrong(entry.line, path, f"must be the name of a step, not {entry.kind}")
             return
         name = self.environment.apply(entry.text)
-        dependence = Dependence(_FUNNEL.sub("", name), "*" in name, completed, entry.line, path)
+        dependence = Dependence(_FUNNEL.sub("", name), "*" in name, completed, entry.line, path, same)
+        if same and not dependence.funnel:
+            mend = f"write {name}_*; without it the step waits for its own combination alone"
+            self.findings.wrong(
+                entry.line, path, f"{name!r} is no funnel, for which alone `same` means something", mend
+            )
         for i, other in enumerate(self.plan_.depends):
             if (other.parent, other.funnel) == (dependence.parent, dependence.funnel):
                 if path.startswith("cantle."):
