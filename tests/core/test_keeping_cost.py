@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
-from types import FrameType
-from typing import Any
 
 import pytest
 
@@ -34,28 +31,10 @@ from cantle.model.records import (
 )
 from cantle.model.resources import Node, Place
 from cantle.model.study import Step, Task
+from counting import steps
 
 FEW, MANY = 100, 2_000
 MIB = 1 << 20
-
-
-def steps(action: Callable[[], object]) -> int:
-    """How many lines of the package run, those of loops each time."""
-    n = 0
-
-    def count(frame: FrameType, event: str, _arg: object) -> Any:
-        nonlocal n
-        if "/cantle/" not in frame.f_code.co_filename:
-            return None
-        n += event in ("line", "call")
-        return count
-
-    sys.settrace(count)
-    try:
-        action()
-    finally:
-        sys.settrace(None)
-    return n
 
 
 class OnlyInOrder(tuple[int, ...]):

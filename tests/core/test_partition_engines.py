@@ -10,7 +10,9 @@ from cantle.core.phases import Phase
 from cantle.core.standings import Standing
 from cantle.model.records import (
     ClosePartition,
+    NodeDrainAsked,
     NodeLost,
+    NodeResumeAsked,
     PartitionFailed,
     PartitionStarted,
     PartitionTold,
@@ -91,6 +93,23 @@ def test_made_wider_while_a_node_leaves_it_grows_when_that_has_left() -> None:
     retired(story, 2)
     story.settles()
     assert len(story.nodes_of("calc")) == 4
+
+
+def test_nothing_begins_on_a_leaving_node_that_was_drained_and_is_used_again() -> None:
+    story = hosting()
+    story.resize("calc", 2)
+    story.decides()
+    room = story.partition("calc").room
+    story.happens(NodeDrainAsked(story._next(), "n2", "me"))
+    story.happens(NodeResumeAsked(story._next(), "n2", "me"))
+    assert room.free_cores[2] == 0, "what it hosts has not left it"
+    story.happens(NodeDrainAsked(story._next(), "n1", "me"))
+    assert room.free_cores[1] == 0
+    story.happens(NodeResumeAsked(story._next(), "n1", "me"))
+    assert room.free_cores[1] != 0
+    retired(story, 2)
+    story.settles()
+    assert story.nodes_of("calc") == [0, 1]
 
 
 def test_a_leaving_node_that_is_lost_leaves_nothing_to_wait_for() -> None:

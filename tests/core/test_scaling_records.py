@@ -16,8 +16,10 @@ from cantle.model.records import (
     Decision,
     DrainNode,
     KindsDeclared,
+    NodeDrainAsked,
     NodeLost,
     NodeReleased,
+    NodeResumeAsked,
     NodesJoined,
     NodesWished,
     NoticeIdle,
@@ -130,6 +132,36 @@ def test_a_node_that_its_provider_cannot_take_back_is_used_again() -> None:
     story.happens(ReleaseNode(5.0, 1, "idle"))
     story.happens(NodeReleased(6.0, 1, "the batch job cannot shrink"))
     assert ledger.unreleasable == {1: "the batch job cannot shrink"} and len(story.decides()) == 1
+
+
+def test_a_node_that_fails_everything_stays_drained_when_its_provider_cannot_take_it_back() -> None:
+    story, ledger = told(job("a", cores=4))
+    story.join(CPU.node("x"))
+    story.happens(DrainNode(4.0, 1, "it fails what succeeds elsewhere", "fails"))
+    story.happens(ReleaseNode(5.0, 1, "nothing may begin on it"))
+    story.happens(NodeReleased(6.0, 1, "the batch job cannot shrink"))
+    assert story.state.drained == {1: "it fails what succeeds elsewhere"} and not ledger.released
+    assert not story.decides(), "others of its kind can be asked for"
+
+
+def test_a_node_whose_end_has_come_stays_drained_when_its_provider_cannot_take_it_back() -> None:
+    story, ledger = told(job("a", cores=4))
+    story.join(CPU.node("x", ends_at=100.0))
+    story.happens(DrainNode(95.0, 1, "its allocation ends", "ends"))
+    story.happens(ReleaseNode(96.0, 1, "nothing may begin on it"))
+    story.happens(NodeReleased(97.0, 1, "the batch job cannot shrink"))
+    assert story.state.drained == {1: "its allocation ends"} and not ledger.released
+
+
+def test_whoever_lets_a_node_be_used_again_that_was_given_back_is_heeded_when_it_cannot_go() -> None:
+    story, _ = told(job("a", cores=4))
+    story.join(CPU.node("x"))
+    story.happens(NodeDrainAsked(4.0, "x", "me"))
+    story.happens(ReleaseNode(5.0, 1, "nothing may begin on it"))
+    story.happens(NodeResumeAsked(6.0, "x", "me"))
+    assert 1 in story.state.drained, "it is on its way out"
+    story.happens(NodeReleased(7.0, 1, "the batch job cannot shrink"))
+    assert not story.state.drained and len(story.decides()) == 1
 
 
 def test_it_is_known_since_when_a_node_has_no_work_and_whether_that_was_told() -> None:

@@ -21,13 +21,15 @@ def gather(state: State) -> Iterator[Decision]:
     """Move the files of the most urgent ready tasks that could not start anywhere."""
     keeping = state.keeping
     assert keeping is not None
+    going = state.drained_nodes
+    for index in keeping.leaving():
+        going |= 1 << index
     for queue in state.queues:
         if queue.head() is None:
             continue
         shape = queue.shape
         usable = state.room.could_ever_hold(shape.needs) if not shape.partition else _in_partition(state, shape)
-        for index in (*state.drained, *keeping.leaving()):
-            usable &= ~(1 << index)
+        usable &= ~going
         if usable.bit_count() < shape.needs.nodes:
             continue
         for task in queue.first(DEPTH):

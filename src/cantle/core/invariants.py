@@ -19,6 +19,7 @@ def check(state: State) -> None:
     _counts_agree(state)
     _running_is_what_is_active(state)
     _every_slot_is_accounted_for(state)
+    _bits_agree_with_the_nodes_they_stand_for(state)
     _partitions_hold_together(state)
     _lines_pass_on_what_their_owner_has(state)
     _blockers_agree(state)
@@ -69,6 +70,14 @@ def _every_slot_is_accounted_for(state: State) -> None:
                 taken[launch.partition].by_task(task, place)
     for room in taken.values():
         room.agree()
+
+
+def _bits_agree_with_the_nodes_they_stand_for(state: State) -> None:
+    _require(indexes(state.drained_nodes) == sorted(state.drained), "the drained nodes as bits")
+    _require(not state.drained_nodes & ~state.room.alive, "only nodes that are there are drained")
+    if state.scaling is not None:
+        _require(indexes(state.scaling.released_nodes) == sorted(state.scaling.released), "those given back as bits")
+        _require(not state.scaling.released_nodes & ~state.drained_nodes, "nodes that were given back are drained")
 
 
 class _Taken:

@@ -54,35 +54,50 @@ class Lifetimes(msgspec.Struct):
     cut: dict[int, float] = {}
     longest_s: float = 0.0
     """From joining to leaving: no task is given more time than that."""
+    longest: int = 0
+    """So many nodes stay that long."""
     steps: list[tuple[float, int]] = []
-    """Times, ascending, with the nodes (bits) that have left then."""
+    """Times, ascending, with the nodes (bits) that have left then. It is replaced by another one when nodes come or go."""
 
     def joined(self, index: int, now: float, ends_at: float) -> None:
         """A node is there whose end is known."""
         drain_s = self.drain_s if self.drain_s >= 0 else min(DRAIN_S, DRAIN_SHARE * max(0.0, ends_at - now))
         self.ends[index] = ends_at
-        self.leaves[index] = ends_at - drain_s
-        self.lives_s[index] = ends_at - drain_s - now
-        self._reckon()
+        leaves = self.leaves[index] = ends_at - drain_s
+        lives_s = self.lives_s[index] = leaves - now
+        if lives_s > self.longest_s:
+            self.longest_s, self.longest = lives_s, 0
+        self.longest += lives_s == self.longest_s
+        at, before = self._place_of(leaves)
+        later = self.steps[at:]
+        if not later or later[0][0] != leaves:
+            later.insert(0, (leaves, before))
+        self.steps = self.steps[:at] + [(when, left | 1 << index) for when, left in later]
 
     def lost(self, index: int, now: float) -> bool:
         """A node is gone. Whether that was to be expected by now."""
         bit = 1 << index
         ends = self.ends.pop(index, inf)
         leaves = self.leaves.pop(index, inf)
-        self.lives_s.pop(index, None)
+        lives_s = self.lives_s.pop(index, -inf)
         self.overdue.pop(index, None)
         if now >= leaves - (ends - leaves):
             self.over |= bit
-        self._reckon()
+        self._stays_no_longer(lives_s)
+        at, before = self._place_of(leaves)
+        later = [(when, left & ~bit) for when, left in self.steps[at:]]
+        if later and later[0][1] == before:
+            del later[0]  # it was the only one that leaves then
+        self.steps = self.steps[:at] + later
         return bool(self.over & bit)
 
     def gone(self) -> None:
         """All nodes are gone, with their conductor."""
         for known in (self.ends, self.leaves, self.lives_s, self.overdue):
             known.clear()
-        self.over = 0
-        self._reckon()
+        self.over = self.longest = 0
+        self.longest_s = 0.0
+        self.steps = []
 
     def leave_before(self, until: float) -> int:
         """The nodes, as bits, that leave before that time."""
@@ -108,16 +123,17 @@ class Lifetimes(msgspec.Struct):
         """An attempt of the task was ended with its node, after so long."""
         self.cut[task] = max(seconds, self.cut.get(task, 0.0))
 
-    def _reckon(self) -> None:
-        self.longest_s = max(self.lives_s.values(), default=0.0)
-        together: dict[float, int] = {}
-        for index, at in self.leaves.items():
-            together[at] = together.get(at, 0) | 1 << index
-        self.steps = []
-        left = 0
-        for at in sorted(together):
-            left |= together[at]
-            self.steps.append((at, left))
+    def _place_of(self, leaves: float) -> tuple[int, int]:
+        """Where that time stands, or would, among the steps, and which nodes have left before it."""
+        at = bisect_left(self.steps, (leaves, -1))
+        return at, self.steps[at - 1][1] if at else 0
+
+    def _stays_no_longer(self, lives_s: float) -> None:
+        """One that was to stay for so long is gone. Costs by nodes only when none is left that stays as long."""
+        self.longest -= lives_s == self.longest_s
+        if not self.longest:
+            self.longest_s = max(self.lives_s.values(), default=0.0)
+            self.longest = sum(each == self.longest_s for each in self.lives_s.values())
 
 
 def needs_s(state: State, task: int, expected: float | None = None) -> float:

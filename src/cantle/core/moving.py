@@ -83,6 +83,4 @@ def by_target(keeping: Keeping, tasks: Iterable[int], targets: Sequence[int]) ->
 def _staying(state: State) -> int:
     """The nodes, as bits, that neither are drained nor about to go."""
     leaving = state.scaling.leaving() if state.scaling is not None else 0
-    for drained in state.drained:
-        leaving |= 1 << drained
-    return state.room.alive & ~leaving
+    return state.room.alive & ~(leaving | state.drained_nodes)

@@ -74,7 +74,7 @@ class Nearness:
         overdue = -1
         choosy = state.choosy
         least = AS_URGENT * state.ranks[head]
-        for task in queue.first(DEPTH):
+        for task in queue.in_order(DEPTH):
             if state.ranks[task] < least:
                 break
             waits = self._since.get(task)
@@ -105,7 +105,7 @@ class Nearness:
         """Of the first tasks one at home where there is room, if as much hangs on it as on the very first."""
         ranks = plan.state.ranks
         rank = ranks[queue.heap[0][1]]
-        for task in queue.first(DEPTH):
+        for task in queue.in_order(DEPTH):
             home = self._home(plan, task) if abs(ranks[task] - rank) <= ALIKE * rank else 0
             near = places_for(plan.room_for(task).within(home), queue.shape.needs) if home else None
             if near is not None:

@@ -35,6 +35,7 @@ def joined(state: State, index: int, node: Node) -> None:
 def lost(state: State, index: int) -> bool:
     """A node is gone. Whether that was planned."""
     planned = state.drained.pop(index, None) is not None
+    state.drained_nodes &= ~(1 << index)
     if state.lifetimes is not None:
         planned = state.lifetimes.lost(index, state.now) or planned
     if not planned and index in state.room.nodes:
@@ -48,6 +49,7 @@ def lost(state: State, index: int) -> bool:
 def all_gone(state: State) -> None:
     """Another conductor goes on, with nodes of its own."""
     state.drained.clear()
+    state.drained_nodes = 0
     state.drained_names.clear()
     state.shunned.clear()
     state.trouble = None
@@ -62,6 +64,7 @@ def drain(state: State, index: int, why: str) -> None:
     if not state.room.alive >> index & 1:
         return
     state.drained[index] = why
+    state.drained_nodes |= 1 << index
     state.room.withhold(index)
     for partition in state.partitions.living.values():
         partition.room.withhold(index)
@@ -85,7 +88,7 @@ def forgive(state: State) -> None:
 def _able(state: State, needs: Needs) -> int:
     """The nodes, as bits, that could hold that if nothing else ran: not drained, and not with partitions."""
     room = state.room
-    able = room.could_ever_hold(needs) & ~sum(1 << index for index in state.drained)
+    able = room.could_ever_hold(needs) & ~state.drained_nodes
     if not state.partitions.living:
         return able
     for index in indexes(able):
@@ -149,7 +152,11 @@ def _resume_asked(state: State, record: r.NodeResumeAsked) -> None:
     if state.trouble is not None:
         state.trouble.flaps.pop(record.node, None)
     for index in list(state.drained):
-        if state.room.nodes[index].name == record.node and not _is_over(state, index):
+        if state.room.nodes[index].name != record.node:
+            continue
+        if state.scaling is not None:
+            state.scaling.drained_before.pop(index, None)
+        if not _is_over(state, index):
             use_again(state, index)
 
 
@@ -185,11 +192,13 @@ def _resume_node(state: State, record: r.ResumeNode) -> None:
 def use_again(state: State, index: int) -> None:
     """The node is not drained any more."""
     del state.drained[index]
+    state.drained_nodes ^= 1 << index
     if state.scaling is not None:
         state.scaling.stays(index)
     state.room.release(index)
     for partition in state.partitions.living.values():
-        partition.room.release(index)
+        if partition.retiring.get(index, True):  # what is to leave it takes nothing more, drained or not
+            partition.room.release(index)
     state.feasibility_version += 1
     if state.trouble is not None:
         state.trouble.forget(index)

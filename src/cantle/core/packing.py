@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -187,12 +188,21 @@ def fewest_runs(nodes: int, n: int) -> list[int]:
         length = (~shifted & (shifted + 1)).bit_length() - 1
         runs.append((length, start))
         rest &= ~(((1 << length) - 1) << start)
-    runs.sort(key=lambda run: (run[0], run[1]))
+    runs.sort()
     chosen: list[int] = []
     while n:
-        fit = next((run for run in runs if run[0] >= n), None) or runs[-1]
-        runs.remove(fit)
-        length = min(fit[0], n)
-        chosen.extend(range(fit[1], fit[1] + length))
+        most, start = runs.pop(min(bisect_left(runs, (n, -1)), len(runs) - 1))
+        length = min(most, n)
+        chosen.extend(range(start, start + length))
         n -= length
     return sorted(chosen)
+
+
+def windows(nodes: int, n: int) -> int:
+    """Where n of these nodes (bits) begin that follow each other, as bits."""
+    found, length = nodes, 1
+    while length < n:
+        step = min(length, n - length)
+        found &= found >> step
+        length += step
+    return found

@@ -7,7 +7,7 @@ stays in its queue until it comes to the head; `queued` tells which tasks stand 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from math import inf
 from typing import TypeAlias
@@ -110,19 +110,24 @@ class ReadyQueue:
 
     def first(self, n: int) -> list[int]:
         """The n most urgent ready tasks, in order; fewer when many before them have left otherwise than by the head."""
+        return list(self.in_order(n))
+
+    def in_order(self, n: int) -> Iterator[int]:
+        """The same one by one, for whoever may need few of them. Costs by how many are asked for; none may come or go."""
         heap = self.heap
-        found: list[int] = []
         edge = [(heap[0], 0)] if heap else []
         for _ in range(2 * n + 16):
-            if not edge or len(found) == n:
-                break
+            if not edge:
+                return
             (_, task), i = heappop(edge)
             if self.phases[task] == _READY:
-                found.append(task)
+                yield task
+                n -= 1
+                if not n:
+                    return
             for child in (2 * i + 1, 2 * i + 2):
                 if child < len(heap):
                     heappush(edge, (heap[child], child))
-        return found
 
     def drop_head(self) -> None:
         """The head has been launched."""

@@ -60,6 +60,8 @@ class State:
         """There once a node has joined whose end is known."""
         self.drained: dict[int, str] = {}
         """Nodes on which nothing may begin, and why."""
+        self.drained_nodes = 0
+        """The same nodes, as bits."""
         self.drained_names: dict[str, str] = {}
         """What nodes are called that somebody drained, and by whom: one that comes back is drained as well."""
         self.trouble: Trouble | None = None

@@ -80,10 +80,7 @@ def _suspected(state: State, trouble: Trouble) -> Iterator[Decision]:
 
 def _is_needed(state: State, index: int) -> bool:
     """Whether it is the last node that may be used."""
-    usable = state.room.alive & ~(1 << index)
-    for drained in state.drained:
-        usable &= ~(1 << drained)
-    return not usable
+    return not state.room.alive & ~(1 << index | state.drained_nodes)
 
 
 def use_what_is_left(state: State) -> Iterator[Decision]:
@@ -91,7 +88,7 @@ def use_what_is_left(state: State) -> Iterator[Decision]:
     asked = set(state.drained_names)
     over = 0 if state.lifetimes is None else state.lifetimes.over
     if state.scaling is not None:
-        over |= sum(1 << index for index in state.scaling.released)
+        over |= state.scaling.released_nodes
         if state.keeping is not None and state.keeping.moving:  # what shall go is being emptied
             over |= sum(1 << index for index in state.scaling.sent_away)
     for index in list(state.drained):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cantle.core.packing import windows
 from cantle.core.partitions import Partition, key_of
 from cantle.core.phases import UNSTARTED
 from cantle.core.queues import Shape
@@ -26,7 +27,7 @@ def why_never(state: State, wish: PartitionWish, width: int, room: Room | None =
     needs = needs_of(wish)
     able = (room or state.room).could_ever_hold(needs)
     if wish.layout == "contiguous":
-        if any(able >> index & (1 << width) - 1 == (1 << width) - 1 for index in indexes(able)):
+        if windows(able, width):
             return ""
     elif able.bit_count() >= width:
         return ""
@@ -198,9 +199,9 @@ def _could_have(state: State, wish: PartitionWish, living: Partition | None, wid
         yield able
         return
     found = False
-    for index in indexes(able):
+    for index in indexes(windows(able, width)):
         window = (1 << width) - 1 << index
-        if able & window == window and own & window == own:
+        if own & window == own:
             found = True
             yield window
     if own and not found:

@@ -74,10 +74,7 @@ def able_now(state: State, needs: Needs, walltime_s: float = 0.0) -> int:
     able = state.room.could_ever_hold(needs)
     if state.lifetimes is not None:
         able &= ~(state.lifetimes.leave_before(state.now + walltime_s) | state.lifetimes.over)
-    if state.scaling is not None:
-        for index in state.scaling.released:
-            able &= ~(1 << index)
-    return able
+    return able if state.scaling is None else able & ~state.scaling.released_nodes
 
 
 def refuse_what_no_node_will_hold(state: State) -> Iterator[Decision]:
@@ -120,10 +117,9 @@ def may_come(state: State) -> bool:
     kinds = [kind for kind in ledger.kinds.values() if ledger.can_add(kind)]
     if not kinds:
         return False
-    drained = sum(1 << index for index in state.drained)
     for needs, width, seconds, _ in what_is_ready(state):
         if any(can_hold(state, kind, needs, seconds) for kind in kinds):
-            able = (able_now(state, needs, seconds) & ~drained).bit_count()
+            able = (able_now(state, needs, seconds) & ~state.drained_nodes).bit_count()
             if able < width <= could_ever_be_there(state, needs, seconds):
                 return True
     return False
@@ -178,9 +174,7 @@ def to_spare(state: State, kind: Kind, index: int = -1) -> float:
     found = inf
     for needs, width, walltime_s, _ in what_is_ready(state) if ledger is not None and state.totals[Phase.READY] else ():
         if ledger is not None and can_hold(state, kind, needs, walltime_s):
-            able = able_now(state, needs, walltime_s)
-            for drained in state.drained:
-                able &= ~(1 << drained)
+            able = able_now(state, needs, walltime_s) & ~state.drained_nodes
             if index >= 0 and not able >> index & 1:
                 continue
             coming = sum(

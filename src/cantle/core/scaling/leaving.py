@@ -39,15 +39,14 @@ def let_go(plan: Plan, settings: Scaling) -> Iterator[Decision]:
             yield ResumeNode(state.now, index, "what is ready needs what lives there, and can run nowhere else")
         else:
             yield from _move(plan, index, tasks, size)
-    leaving = {*ledger.retiring, *ledger.sent_away, *ledger.released}
-    for index, why in list(state.drained.items()):
-        if index in leaving or not _may_be_given_back(state, ledger, index):
+    for index in indexes(state.drained_nodes & ~ledger.leaving()):
+        if not _may_be_given_back(state, ledger, index):
             continue
         at = ledger.idle_since(state, index) + settings.idle_s
         if at > state.now:
             _wake(plan, at)
         else:
-            yield ReleaseNode(state.now, index, f"nothing may begin on it: {why}")
+            yield ReleaseNode(state.now, index, f"nothing may begin on it: {state.drained[index]}")
 
 
 def _waits_for_it_alone(state: State, ledger: Ledger) -> bool:
@@ -56,7 +55,7 @@ def _waits_for_it_alone(state: State, ledger: Ledger) -> bool:
         return False
     if state.keeping is not None and state.keeping.moving:
         return False
-    return all(index in state.drained for index in indexes(state.room.alive))
+    return not state.room.alive & ~state.drained_nodes
 
 
 def free_of_others(look: Look, kind: Kind) -> Iterator[Decision]:
@@ -65,9 +64,7 @@ def free_of_others(look: Look, kind: Kind) -> Iterator[Decision]:
     nodes = indexes(ledger.usable(state, kind.name)) if look.unstarted and kind.removes else []
     if not nodes or _gpu_work_is_left(state):
         return
-    others = state.room.alive & ~ledger.up.get(kind.name, 0)
-    for index in state.drained:
-        others &= ~(1 << index)
+    others = state.room.alive & ~ledger.up.get(kind.name, 0) & ~state.drained_nodes
     others = sum(1 << index for index in indexes(others) if not state.room.nodes[index].gpus)
     heads = [queue.shape.needs for queue in state.queues if queue.head() is not None]
     if not others or any((state.room.could_ever_hold(needs) & others).bit_count() < needs.nodes for needs in heads):

@@ -79,7 +79,11 @@ class Ledger:
         self.sent_away: dict[int, None] = {}
         """Nodes that somebody wants to be given back as soon as they are empty, whatever policies say."""
         self.released: dict[int, float] = {}
-        """Nodes that were given back and are still there: since when."""
+        """Nodes that were given back and are still there: since when. All of them are drained."""
+        self.released_nodes = 0
+        """The same nodes, as bits."""
+        self.drained_before: dict[int, str] = {}
+        """Of these: why nothing was to begin on them in any case."""
         self.unreleasable: dict[int, str] = {}
         """Nodes that were given back in vain, and why."""
         self.refusals: dict[str, int] = {}
@@ -101,8 +105,8 @@ class Ledger:
 
     def leaving(self) -> int:
         """The nodes, as bits, that are emptied in order to go, or were given back."""
-        found = 0
-        for index in (*self.retiring, *self.sent_away, *self.released):
+        found = self.released_nodes
+        for index in (*self.retiring, *self.sent_away):
             found |= 1 << index
         return found
 
@@ -112,10 +116,7 @@ class Ledger:
 
     def usable(self, state: State, kind: str) -> int:
         """The nodes of the kind, as bits, that are there and neither leave nor are drained."""
-        found = self.up.get(kind, 0)
-        for index in (*self.released, *state.drained):
-            found &= ~(1 << index)
-        return found
+        return self.up.get(kind, 0) & ~state.drained_nodes
 
     def can_add(self, kind: Kind) -> bool:
         """Whether more nodes of the kind can be had at all: not now, perhaps, since there are as many as there may be."""
@@ -168,8 +169,9 @@ class Ledger:
         kind = self.kind_of.pop(index, None)
         if kind is not None:
             self.up[kind] &= ~(1 << index)
-        for known in (self.worked_at, self.noticed, self.released, self.unreleasable):
+        for known in (self.worked_at, self.noticed, self.released, self.drained_before, self.unreleasable):
             known.pop(index, None)
+        self.released_nodes &= ~(1 << index)
         self.stays(index)
 
     def gone(self) -> None:
@@ -313,8 +315,12 @@ def _release_node(state: State, record: r.ReleaseNode) -> None:
     ledger = ledger_of(state)
     if not state.room.alive >> record.node & 1:
         return
+    why = state.drained.get(record.node)
+    if why is not None and record.node not in ledger.retiring and record.node not in ledger.sent_away:
+        ledger.drained_before[record.node] = why
     ledger.stays(record.node)
     ledger.released[record.node] = record.time
+    ledger.released_nodes |= 1 << record.node
     ledger.last = record
     if record.node in ledger.kind_of:
         ledger.reduced_at[ledger.kind_of[record.node]] = record.time
@@ -330,10 +336,17 @@ def _node_released(state: State, record: r.NodeReleased) -> None:
     from cantle.core.nodes import use_again
 
     del ledger.released[record.node]
+    ledger.released_nodes ^= 1 << record.node
     ledger.unreleasable[record.node] = record.problem
-    if state.keeping is not None:
+    before = ledger.drained_before.pop(record.node, None)
+    ends = state.lifetimes is not None and bool(state.lifetimes.over >> record.node & 1)
+    if state.keeping is not None and not ends:
         state.keeping.stays(record.node)
-    if state.room.nodes[record.node].name not in state.drained_names:
+    asked = state.drained_names.get(state.room.nodes[record.node].name)
+    if ends or asked or before:
+        state.drained[record.node] = asked or before or state.drained[record.node]
+        state.version += 1
+    else:
         use_again(state, record.node)
 
 

@@ -197,10 +197,7 @@ class _Fitting:
         return 0 if self._is_held_somehow(item) else 1
 
     def _is_held_somehow(self, item: _Item) -> bool:
-        able = able_now(self.state, item.needs, item.walltime_s)
-        for index in self.state.drained:
-            able &= ~(1 << index)
-        if able:
+        if able_now(self.state, item.needs, item.walltime_s) & ~self.state.drained_nodes:
             return True
         kinds = self.ledger.kinds
         coming = [kinds[request.kind] for request in self.ledger.open.values() if request.kind in kinds]

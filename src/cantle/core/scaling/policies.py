@@ -89,9 +89,7 @@ def eta_beyond(limit_s: float) -> Opinion:
 def no_nodes(look: Look) -> Iterator[Want]:
     """The least that can hold what is ready, when there is no node at all and none on its way. (D7)"""
     state = look.state
-    usable = state.room.alive
-    for index in state.drained:
-        usable &= ~(1 << index)
+    usable = state.room.alive & ~state.drained_nodes
     wanted = {} if usable or look.ledger.open else {want.kind: want for want in needed_at_least(look)}
     for kind in look.kinds:
         yield wanted.get(kind.name) or _more(look, kind, 0, "there are nodes")
@@ -152,9 +150,7 @@ def needed_at_least(look: Look) -> Iterator[Want]:
     more: dict[str, int] = {}
     named: dict[str, str] = {}
     for needs, width, walltime_s, what in what_is_ready(state):
-        able = able_now(state, needs, walltime_s)
-        for index in state.drained:
-            able &= ~(1 << index)
+        able = able_now(state, needs, walltime_s) & ~state.drained_nodes
         holds = [kind for kind in kinds if can_hold(state, kind, needs, walltime_s)]
         lacking: float = (
             width - able.bit_count() - sum(ledger.coming(kind.name) + more.get(kind.name, 0) for kind in holds)

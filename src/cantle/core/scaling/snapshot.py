@@ -107,10 +107,7 @@ def snapshot(state: State, settings: Scaling, progress_at: float, ended_before: 
     """The run as it stands. Costs by shapes, nodes and what runs, not by tasks."""
     look = Look(Plan(state), settings, progress_at, open_ended=False)
     totals = state.totals
-    usable = state.room.alive
-    for index in state.drained:
-        usable &= ~(1 << index)
-    there = indexes(usable)
+    there = indexes(state.room.alive & ~state.drained_nodes)
     ends = sorted(
         expected_end(state.now, state.launched_at[task], seconds)
         for task in state.running
