@@ -18,20 +18,17 @@ from collections.abc import Callable
 from types import CoroutineType
 from typing import Any, NoReturn
 
-from cantle.errors import RemoteError, said_by
+from cantle.errors import said_by
 
 from . import values, wire
-from .speech import Speech
+from .standing import Standing
+from .telling import not_made, tail_of, traceback_of
 
 _pid = os.getpid()
 _RECENT = 128
 """So many results of its own a worker remembers, for calls that follow in line and take them."""
 _LONG_S = 0.001
 """The end of a call that took so long is told at once, whether or not that was asked for."""
-_TAIL_LINES = 10
-_TAIL_BYTES = 2048
-
-
 _MASK_KIB = 64 << 10
 """By so much the runner may be larger before its size is taken for a mask: asking costs some microseconds a call."""
 
@@ -91,12 +88,11 @@ class Worker:
         self._poke = poke
         self._folder = folder
         self._spare = spare
-        self._home = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._functions: dict[str, bytes | Callable[..., Any]] = {}
         self._recent: dict[int, tuple[int, bytes | str]] = {}
         self._cpu_s = 0.0
         self._attempt = 0
-        self._speech = Speech()
+        self._standing = Standing()
         try:
             self._refs = os.open("/proc/self/clear_refs", os.O_WRONLY)
         except OSError:
@@ -129,10 +125,7 @@ class Worker:
     def _call(self, message: tuple[Any, ...]) -> bytes:
         _, task, attempt, after, _, shown, digest, arguments, given = message
         began = time.clock_gettime(time.CLOCK_BOOTTIME)
-        try:
-            os.fchdir(self._home)  # an earlier call may have gone elsewhere
-        except OSError:
-            pass
+        self._standing.begin()
         status = wire.DONE
         detail = ""
         result: bytes | str = b""
@@ -155,7 +148,7 @@ class Worker:
                 args, kwargs = values.unpack_call(arguments, taken)
                 del arguments, taken
             except Exception as error:
-                raise _not_made(made, error) from error
+                raise not_made(made, error) from error
             value = function(*args, **kwargs)
             if type(value) is CoroutineType:
                 value = _awaited(value)
@@ -177,11 +170,11 @@ class Worker:
             if os.getpid() != _pid:
                 self._leave_as(error)
             status = wire.FAILED
-            traceback = _traceback_of(error)
+            traceback = traceback_of(error, __file__)
             result = values.pack_error(error, traceback)
             size = len(result)
-            detail = _tail(traceback)
-        out_at, err_at = self._speech.flushed()
+            detail = tail_of(error, traceback)
+        out_at, err_at = self._standing.end()
         ended = time.clock_gettime(time.CLOCK_BOOTTIME)
         if status == wire.DONE:
             self._recent[task] = (attempt, result)
@@ -213,7 +206,7 @@ class Worker:
             status = error.code if isinstance(error.code, int) else int(error.code is not None)
         else:
             sys.excepthook(type(error), error, error.__traceback__)
-        self._speech.flushed()
+        self._standing.end()
         os._exit(status & 0xFF)
 
     def _given(self, one: tuple[int, bytes | str | None]) -> Any:
@@ -278,16 +271,6 @@ def _packed(value: object) -> values.Packed:
         raise TypeError(f"it returned a {kind}, which cannot be pickled: {said_by(error)}") from None
 
 
-def _not_made(what: str, error: Exception) -> RemoteError:
-    """What is told of a call that could not begin, since something cannot be made here that was pickled elsewhere."""
-    text = f"{what} cannot be made on {os.uname().nodename}: {said_by(error)}"
-    if isinstance(error, ImportError | AttributeError):
-        text += (
-            "; modules are imported there, by the program's sys.path, and what a module defines only later is not there"
-        )
-    return RemoteError(text)
-
-
 def _awaited(coroutine: CoroutineType[Any, Any, Any]) -> Any:
     import asyncio
 
@@ -309,21 +292,3 @@ def _write(folder: str, name: str, packed: values.Packed) -> str:
     finally:
         os.close(fd)
     return path
-
-
-def _traceback_of(error: BaseException) -> str:
-    """The traceback from the called function on, without our own frames."""
-    import traceback
-
-    frames = error.__traceback__
-    while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
-        frames = frames.tb_next
-    try:
-        return "".join(traceback.format_exception(type(error), error, frames))
-    except Exception as problem:  # noqa: BLE001 (an exception whose text cannot be made)
-        return f"{type(error).__qualname__} ({type(problem).__name__} while it was put into words)\n"
-
-
-def _tail(traceback: str) -> str:
-    lines = traceback.rstrip().split("\n")
-    return "\n".join([lines[-1], *lines[-_TAIL_LINES:-1]])[:_TAIL_BYTES]
