@@ -23,6 +23,7 @@ from msgspec import structs
 from cantle.core.partitions import RULES as PARTITION_RULES
 from cantle.core.phases import ACTIVE, FINAL, OVER, UNSUCCESSFUL, Phase
 from cantle.core.state import State
+from cantle.core.strangers import changes_nothing, stranger_in
 from cantle.errors import JournalError
 from cantle.model.records import (
     AnyRecord,
@@ -36,7 +37,6 @@ from cantle.model.records import (
     StudyChanged,
     StudyOver,
     TaskEnded,
-    TaskHindered,
     TaskStarted,
 )
 from cantle.model.resources import Place, list_to_mask
@@ -58,7 +58,7 @@ class Mender:
     def mended(self, state: State, record: AnyRecord) -> Iterator[AnyRecord]:
         """What to apply for this record, each before the next is asked for.
 
-        Raises JournalError when the record names a node or a task that the journal does not tell of.
+        Raises JournalError when the record names a node, a study or a task that the journal does not tell of.
         """
         if isinstance(record, RunResumed):
             self._knows_partitions = True
@@ -71,7 +71,8 @@ class Mender:
             if isinstance(record, Launch) and record.partition >= 0:
                 record = structs.replace(record, partition=-1)
         yield from fill_gaps(state, record)
-        yield record
+        if not changes_nothing(state, record):
+            yield record
 
 
 def _without_partitions(state: State, time: float) -> Iterator[AnyRecord]:
@@ -85,10 +86,10 @@ def _without_partitions(state: State, time: float) -> Iterator[AnyRecord]:
 def fill_gaps(state: State, record: AnyRecord) -> list[AnyRecord]:
     """The records to apply before this one, none where nothing is missing. Changes nothing itself.
 
-    Raises JournalError when the record names a node or a task that the journal does not tell of.
+    Raises JournalError when the record names a node, a study or a task that the journal does not tell of.
     """
-    if isinstance(record, Launch | TaskStarted | TaskHindered | TaskEnded | Refuse) and record.task >= len(state.tasks):
-        raise JournalError(f"the journal tells of task {record.task}, but not what it is: that part of it is damaged")
+    if stranger := stranger_in(state, record):
+        raise JournalError(f"the journal tells of {stranger}, but not what it is: that part of it is damaged")
     if isinstance(record, Launch):
         return _before_launch(state, record)
     if isinstance(record, TaskStarted | TaskEnded):

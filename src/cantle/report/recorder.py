@@ -207,6 +207,8 @@ class Recorder:
                 follower.started = attempt.ended
 
     def _lost(self, record: r.NodeLost) -> None:
+        if not self._state.room.alive >> record.node & 1:
+            return  # it was given up before
         moment = record.time - (self._zero or 0.0)
         for task in self._state.running_on.get(record.node, ()):
             attempt = self._open.get(task)
