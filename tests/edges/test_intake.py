@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Event
+from threading import Event, Timer
 
 import pytest
 from msgspec.structs import replace
@@ -15,6 +15,7 @@ from runner_rig import shell
 from cantle.allocations.groups import parse_groups
 from cantle.allocations.local import LocalAllocation
 from cantle.engines import intake, staging
+from cantle.engines.hearing import Hearing
 from cantle.engines.process import ProcessEngine
 from cantle.model.records import NodeLost, TaskEnded, TaskStarted
 from cantle.model.resources import Node
@@ -57,11 +58,26 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
 
 
 @pytest.fixture
+def heard(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The nodes whose runners were listened to, each time."""
+    found: list[int] = []
+    hear = Hearing.hear
+
+    def noted(hearing: Hearing, index: int) -> None:
+        found.append(index)
+        hear(hearing, index)
+
+    monkeypatch.setattr(Hearing, "hear", noted)
+    return found
+
+
+@pytest.fixture
 def rig(tmp_path: Path) -> Iterator[Rig]:
     with Rig(Apart, lambda: LocalAllocation(groups=parse_groups("2x1")), tmp_path / "run") as found:
         yield found
 
 
+WAITS = "until [ -e go ]; do sleep 0.02; done"
 MAKES = Command(argv=("/bin/sh", "-c", "echo made > it"), cwd="work", stage=Stage((), ("it",)))
 
 
@@ -69,15 +85,20 @@ def ends(rig: Rig) -> list[int]:
     return [event.task for event in rig.events if isinstance(event, TaskEnded)]
 
 
-def test_while_files_are_written_other_nodes_are_heard_and_the_own_one_after_it(rig: Rig, disk: Disk) -> None:
+def test_while_files_are_written_other_nodes_are_heard_and_the_own_one_after_it(
+    rig: Rig, disk: Disk, heard: list[int], tmp_path: Path
+) -> None:
     rig.launch(0, MAKES, cores="0")
-    rig.launch(1, shell("true"), cores="0", behind=0, if_done=1)
+    rig.launch(1, shell(WAITS), cores="0", behind=0, if_done=1)
     rig.launch(2, shell("true"), cores="0", behind=1)
     rig.wait_for(lambda: disk.asked != [], "nothing is taken in")
+    heard.clear()
+    (tmp_path / "run" / "go").touch()
     for task in (3, 4, 5):
         rig.launch(task, shell("true"), node=1, cores="0")
         assert rig.ended(task).outcome == "done"
     assert ends(rig) == [3, 4, 5]
+    assert 0 not in heard, "what cannot be told yet wakes nobody"
     disk.free.set()
     assert rig.ended(2).outcome == "done"
     assert ends(rig) == [3, 4, 5, 0, 1, 2]
@@ -118,12 +139,21 @@ def test_what_is_not_written_yet_the_runner_keeps_if_its_conductor_goes(rig: Rig
     assert ends(rig) == [], "what comes of a node that was let go is not told any more"
 
 
-def test_the_end_of_a_run_waits_for_what_is_being_written(tmp_path: Path, disk: Disk) -> None:
+def test_the_end_of_a_run_waits_for_what_is_being_written(
+    tmp_path: Path, disk: Disk, heard: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cantle.engines.process._CLOSING_S", 60.0)
     with Rig(Apart, lambda: LocalAllocation(cores=1), tmp_path / "run") as rig:
         rig.launch(0, MAKES, cores="0")
+        rig.launch(1, shell(WAITS), cores="0", behind=0)
         rig.wait_for(lambda: disk.asked != [], "nothing is taken in")
-        disk.free.set()
+        heard.clear()
+        (tmp_path / "run" / "go").touch()
+        slow = Timer(0.5, disk.free.set)
+        slow.start()
+    slow.join()
     assert rig.ends(0)[0].outcome == "done" and (tmp_path / "run" / "work" / "it").read_text() == "made\n"
+    assert len(rig.ends(1)) == 1 and len(heard) < 10, heard
 
 
 def test_where_files_cannot_be_written_the_attempt_has_failed_and_the_next_one_is_heard(rig: Rig, disk: Disk) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -37,10 +36,14 @@ class Hearing:
         self.sending = Sending(inbox, mail.links, self.hear)
         """What goes to these runners. One that takes nothing more is heard, up to the end of its channel."""
 
+    def listen(self, index: int, link: Link) -> None:
+        """Hear the node's runner whenever it says something."""
+        self._inbox.watch(link.channel.fileno(), lambda: self.hear(index))
+
     def hear(self, index: int) -> None:
         """Turn what the node's runner says into events."""
         link = self._links.get(index)
-        if link is None or link.is_over:
+        if link is None or link.held is not None:
             return
         try:
             data = link.channel.receive()
@@ -52,11 +55,7 @@ class Hearing:
         if not data:
             self._lose(index, link, link.channel.why_ended or "its runner is gone")
             return
-        messages = link.frames.feed(data)
-        if link.held is None:
-            self._take(index, link, messages)
-        else:
-            link.held += messages
+        self._take(index, link, link.frames.feed(data))
 
     def let_go(self, index: int, link: Link) -> None:
         """The link is over, and with it what runs there. Gangs are to be told, with the event if there is one."""
@@ -86,7 +85,8 @@ class Hearing:
                 if message.outcome == "unstartable" and len(self._links) > 1 and of_one_node:
                     message = replace(message, detail=f"on {link.node.name}: {message.detail}")
                 if message.files and message.key in link.running and self._takes_in(index, link, message):
-                    link.held = deque(told)
+                    link.held = list(told)
+                    self._inbox.unwatch(link.channel.fileno())
                     return
                 self._end(index, link, message)
             elif type(message) is Started:
@@ -115,9 +115,10 @@ class Hearing:
         return luggage is not None and luggage.takes_in(ended, lambda taken: self._go_on(index, link, taken))
 
     def _go_on(self, index: int, link: Link, ended: Ended) -> None:
-        """They are there: tell the end, and then hear what the runner has said after it."""
+        """They are there: tell the end, then what the runner has said after it, and listen again."""
         if self._links.get(index) is link:
             held, link.held = link.held or (), None
+            self.listen(index, link)
             self._end(index, link, ended)
             self._take(index, link, held)
 
@@ -140,12 +141,7 @@ class Hearing:
             self._inbox.put(as_event(message))
 
     def _lose(self, index: int, link: Link, reason: str) -> None:
-        """The runner says nothing more. While files are taken in that it sent, that is held back, to be told after them."""
-        if link.held is not None:
-            link.held.append(reason)
-            self._inbox.unwatch(link.channel.fileno())
-            self.sending.stop(index)
-            return
+        """The runner says nothing more."""
         self.let_go(index, link)
         event = NodeLost(self._inbox.now(), index, f"{link.node.name}: {reason}")
         if self._desks.gangs is None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 from cantle.model.resources import Node
 from cantle.model.seams import Channel
 from cantle.runner.frames import Frames, frame
@@ -36,13 +34,8 @@ class Link:
         self.unsent: list[Key] = []
         self.acknowledged = 0
         self.bases: set[int] = set()
-        self.held: deque[Up | str] | None = None
-        """While files are taken in that came with an end: what the runner said after it, or why it was lost."""
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the runner was lost, and nothing more is heard."""
-        return self.held is not None and len(self.held) > 0 and type(self.held[-1]) is str
+        self.held: list[Up | str] | None = None
+        """While files are taken in that came with an end: what the runner had said after it. No more is heard meanwhile."""
 
     def send(self) -> None:
         """Send what waits. Raises OSError when the runner has gone."""

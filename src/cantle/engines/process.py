@@ -104,8 +104,7 @@ class ProcessEngine:
         )
         link.outgoing.append(encode(setup))
         self._links[index] = link
-        hear = self._hearing.hear
-        self._inbox.watch(channel.fileno(), lambda: hear(index))
+        self._hearing.listen(index, link)
         if self._desks.calls is not None:
             self._desks.calls.node_came(index, node)
 

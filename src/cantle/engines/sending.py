@@ -58,7 +58,7 @@ class Sending:
         import select
 
         poll = select.poll()
-        by_fd = {link.channel.fileno(): index for index, link in self._links.items() if not link.is_over}
+        by_fd = {link.channel.fileno(): index for index, link in self._links.items() if link.held is None}
         for fd in (*by_fd, *others):
             poll.register(fd, select.POLLIN)
         if self._outlet is not None:
