@@ -31,6 +31,11 @@ study:
 global.parameters:
   N: {{values: [{values}], label: N.%%}}
 """
+WIDE = """\
+- name: wide
+  description: on as many nodes as the job has
+  run: {cmd: hostname, nodes: 3, depends: [meet_*]}
+"""
 
 
 class Place:
@@ -186,6 +191,32 @@ def test_a_node_that_dies_costs_its_own_attempts_and_no_other_runner(cluster: Cl
     ended = [record for record in place.records() if isinstance(record, TaskEnded)]
     assert Counter(record.outcome for record in ended)["done"] == 4
     assert sum(isinstance(record, NodeLost) for record in place.records()) == 1
+
+
+def test_a_step_that_is_too_wide_since_a_node_died_is_told_with_the_node_that_died(
+    cluster: Cluster, shared_path: Path
+) -> None:
+    place = Place(shared_path, 3, cores=2)
+    whole = (shared_path / "study.yaml").read_text().replace("global.parameters", f"{WIDE}global.parameters")
+    wait = f"[ -e {shared_path}/go ]; do sleep 0.1; done # $(ls"
+    (shared_path / "study.yaml").write_text(whole.replace("[ $(ls", wait))
+    place.submit(
+        cluster, f"{CANTLE} run study.yaml -o out --silence 4", "--nodes=3", "--ntasks-per-node=2", "--no-kill"
+    )
+    assert wait_until(lambda: len(place.hosts) == 3), place.said
+    conducting = next(record.nodes[0].name for record in place.records() if isinstance(record, NodesJoined))
+    killed = max(place.hosts.keys() - {conducting})
+    cluster.kill(killed, tell=True)
+    assert wait_until(lambda: any(isinstance(record, NodeLost) for record in place.records())), place.said
+    (shared_path / "go").touch()
+    assert wait_until((shared_path / "ended").exists), place.said
+    told = f"1 of the 3 nodes that were there was lost: {killed}, "
+    assert told in place.said
+    for words in (["status", "out"], ["explain", "out", "wide"]):
+        asked = cluster.run([sys.executable, "-m", "cantle", *words], cwd=shared_path, check=False)
+        assert told in asked.stdout
+    cluster.run([sys.executable, "-m", "cantle", "report", "out"], cwd=shared_path)
+    assert told in (shared_path / "out" / "report.html").read_text()
 
 
 def test_o24_a_node_that_is_gone_already_does_not_keep_the_others_away(cluster: Cluster, shared_path: Path) -> None:

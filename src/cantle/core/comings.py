@@ -97,7 +97,7 @@ def _node_lost(state: State, record: r.NodeLost) -> None:
 
     if not state.room.alive >> record.node & 1:
         return  # it was given up before
-    planned = lost(state, record.node)
+    planned = lost(state, record.node, record.reason)
     here = list(state.running_on.pop(record.node, ()))
     outcomes: list[r.Outcome] = ["interrupted" if planned or state.stands_in_line(task) else "lost" for task in here]
     for task, outcome in zip(here, outcomes, strict=True):

@@ -13,7 +13,7 @@ from cantle.core.queues import Shape
 from cantle.core.room import Room, shortage
 from cantle.core.state import State
 from cantle.model.records import Decision, EndRun, Launch, Refuse, Stop
-from cantle.model.resources import Needs, count
+from cantle.model.resources import Needs, count, indexes
 
 if TYPE_CHECKING:
     from cantle.core.granting import Granting
@@ -260,24 +260,33 @@ def why_never_as(state: State, shape: Shape, room: Room | None = None) -> str:
 
     `room`: the nodes, if others are to be looked at than those that are there.
     """
+    why = _why_never_as(state, shape, room or state.room)
+    if why and room is None and state.lost_nodes:
+        from cantle.core.losses import told_of_losses
+
+        return why + told_of_losses(state, shape)
+    return why
+
+
+def _why_never_as(state: State, shape: Shape, room: Room) -> str:
     if not shape.partition:
         slicing = state.studies[shape.study].added.slicing
         if slicing is not None and state.is_sliced(shape):
             from cantle.core.holdable import why_never_in_slices
 
-            return why_never_in_slices(room or state.room, shape, slicing)
-        return why_never(state, shape.needs)
+            return why_never_in_slices(room, shape, slicing)
+        return why_never(room, shape.needs)
     from cantle.core.unmakeable import why_never_in_partition
 
-    return why_never_in_partition(state, shape, room or state.room)
+    return why_never_in_partition(state, shape, room)
 
 
-def why_never(state: State, needs: Needs) -> str:
+def why_never(room: Room, needs: Needs) -> str:
     """Why these needs can never be met by the nodes that are there, "" when they can."""
-    able = state.room.could_ever_hold(needs).bit_count()
+    able = room.could_ever_hold(needs).bit_count()
     if able >= needs.nodes:
         return ""
-    alive = state.nodes_alive()
+    alive = [room.nodes[index] for index in indexes(room.alive)]
     if not alive:
         return f"needs {needs}; there is no node left, and none is on its way"
     if able:

@@ -32,8 +32,12 @@ def joined(state: State, index: int, node: Node) -> None:
         state.trouble.newcomers[index] = None
 
 
-def lost(state: State, index: int) -> bool:
+def lost(state: State, index: int, reason: str) -> bool:
     """A node is gone. Whether that was planned."""
+    if state.scaling is None or index not in state.scaling.released:
+        from cantle.core.losses import Loss
+
+        state.lost_nodes[index] = Loss(state.now, reason)
     planned = state.drained.pop(index, None) is not None
     state.drained_nodes &= ~(1 << index)
     if state.lifetimes is not None:
@@ -52,6 +56,7 @@ def all_gone(state: State) -> None:
     state.drained_nodes = 0
     state.drained_names.clear()
     state.shunned.clear()
+    state.lost_nodes.clear()
     state.trouble = None
     if state.scaling is not None:
         state.scaling.gone()

@@ -29,6 +29,7 @@ from cantle.model.study import Step, Task
 if TYPE_CHECKING:
     from cantle.core.keeping import Keeping
     from cantle.core.lifetimes import Lifetimes
+    from cantle.core.losses import Loss
     from cantle.core.scaling.ledger import Ledger
     from cantle.core.trouble import Trouble
 
@@ -64,6 +65,8 @@ class State:
         """The same nodes, as bits."""
         self.drained_names: dict[str, str] = {}
         """What nodes are called that somebody drained, and by whom: one that comes back is drained as well."""
+        self.lost_nodes: dict[int, Loss] = {}
+        """Nodes that went away since this conductor began, and that nobody gave back."""
         self.trouble: Trouble | None = None
         """There once an attempt has failed where there are several nodes, or one of them went away."""
         self.scaling: Ledger | None = None

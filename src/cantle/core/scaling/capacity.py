@@ -98,6 +98,10 @@ def refuse_what_no_node_will_hold(state: State) -> Iterator[Decision]:
                 why = why_never_in_its_place(state, shape, described.walltime_s)
             else:
                 why = why_never(state, described.needs, described.walltime_s)
+            if why and state.lost_nodes:
+                from cantle.core.losses import told_of_losses
+
+                why += told_of_losses(state, shape)
             if why:
                 hopeless[step] = why
     if not hopeless:
