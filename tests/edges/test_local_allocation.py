@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from runner_rig import eventually, is_alive
 
+from cantle.allocations.groups import Group
 from cantle.allocations.local import LocalAllocation
 from cantle.allocations.machine import look
 from cantle.cli import serving
@@ -57,6 +59,28 @@ def test_o20_the_affinity_mask_counts_and_both_numbers_are_said(tmp_path: Path) 
     assert (found.cores, found.core_ids) == (1, (2,))
     assert "the affinity mask leaves 1 of this machine's 4 cores" in found.notes
     assert "Slurm says 2 CPUs on this node, but 1 can be used: taking 1" in found.notes
+
+
+def test_what_was_declared_is_taken_and_only_what_differs_from_it_is_said(tmp_path: Path) -> None:
+    root, all_four = machine(tmp_path), {0, 1, 2, 3}
+    for declared in (2, 4, 8):
+        assert look(root, {"SLURM_CPUS_ON_NODE": str(declared)}, all_four, declared=declared).notes == ()
+    (note,) = look(root, {"SLURM_CPUS_ON_NODE": "4"}, all_four, declared=2).notes
+    assert note == "Slurm says 4 CPUs on this node, but 2 cores were declared: taking 2"
+
+
+@pytest.mark.parametrize("declared", [{"cores": 999}, {"groups": [Group(3, 333)]}])
+def test_a_node_of_slurm_that_has_fewer_cores_than_were_declared_is_told_once(
+    declared: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_CPUS_ON_NODE", "999")
+    allocation = LocalAllocation(**declared)
+    inbox = SelectInbox()
+    allocation.open(inbox)
+    allocation.close()
+    inbox.close()
+    (note,) = [note for note in allocation.notes if "core" in note and "affinity" not in note]
+    assert note.startswith("999 cores declared ") and note.endswith("can be used: tasks are not bound to cores")
 
 
 def test_o20_what_was_granted_counts_where_nothing_confines_us_to_it(tmp_path: Path) -> None:

@@ -170,15 +170,20 @@ class LocalAllocation:
             return [self._whole(found)]
         from cantle.allocations.dealing import deal
 
-        found = self._apart_from_others(found, sum(group.cores * group.count for group in self._groups))
+        found = self._apart_from_others(found, self._declared)
         nodes, notes = deal(self._with_gpus_asked_for(found), self._name, self._groups, self._memory_mib, self._named)
         self.notes += notes
         return nodes
 
     def _look(self) -> Machine:
-        found = look("", os.environ, os.sched_getaffinity(0), self._physical, self._granted)
+        found = look("", os.environ, os.sched_getaffinity(0), self._physical, self._granted, self._declared)
         self.notes += found.notes
         return found
+
+    @property
+    def _declared(self) -> int:
+        """So many cores are taken, whatever is here; 0: nobody has said."""
+        return sum(group.cores * group.count for group in self._groups) or self._cores or 0
 
     def _whole(self, found: Machine) -> Node:
         cores, core_ids = found.cores, found.core_ids

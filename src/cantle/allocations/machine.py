@@ -32,12 +32,18 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 def look(
-    root: str, environ: Mapping[str, str], affinity: Collection[int], physical: bool = False, granted: int = 0
+    root: str,
+    environ: Mapping[str, str],
+    affinity: Collection[int],
+    physical: bool = False,
+    granted: int = 0,
+    declared: int = 0,
 ) -> Machine:
     """Look at the machine whose /proc and /sys lie under `root` ("" for the real one).
 
     `physical` takes one of each core's hardware threads. `granted`: so many cores a batch system gave us here, 0 when it does
-    not say. That counts where it has not confined us to them.
+    not say. That counts where it has not confined us to them. `declared`: so many will be taken whatever is here, 0 when
+    nobody has said how many; then those are that are found.
     """
     notes: list[str] = []
     ids = tuple(sorted(affinity))
@@ -64,9 +70,14 @@ def look(
         )
         cores = granted
         ids = ()
-    slurm = environ.get("SLURM_CPUS_ON_NODE", "")
-    if slurm.isdigit() and int(slurm) != cores:
-        notes.append(f"Slurm says {count(int(slurm), 'CPU')} on this node, but {cores} can be used: taking {cores}")
+    slurm, taken = environ.get("SLURM_CPUS_ON_NODE", ""), declared or cores
+    if slurm.isdigit() and int(slurm) != taken:
+        why = (
+            f"{count(declared, 'core')} {'was' if declared == 1 else 'were'} declared"
+            if declared
+            else f"{cores} can be used"
+        )
+        notes.append(f"Slurm says {count(int(slurm), 'CPU')} on this node, but {why}: taking {taken}")
     total = _memory_total(root)
     limit = _memory_limit(root)
     memory = total
