@@ -389,4 +389,7 @@ def test_o24_after_the_loss_of_a_node_that_nobody_replaces_a_gang_fails_at_once_
     story.lose("n2")
     story.decides()
     assert story.phases() == {"gang": "failed", "other": "launched"}
-    assert story.cause("gang") == "needs 1 core on each of 3 nodes; only 2 nodes of 2 could hold a share of it"
+    assert story.cause("gang") == (
+        "needs 1 core on each of 3 nodes; only 2 nodes of 2 could hold a share of it; "
+        "1 of the 3 nodes that were there was lost: n2, 2 s after the run began (gone)"
+    )

@@ -20,7 +20,7 @@ def test_a_step_that_is_too_wide_since_a_node_was_lost_says_which_when_and_why()
     assert story.phases() == {"wide": "failed", "narrow": "launched"}
     assert story.cause("wide") == (
         "needs 1 core on each of 4 nodes; only 3 nodes of 3 could hold a share of it; 1 of the 4 nodes that were there was "
-        f"lost: n2, 3.08 min after the run began, as {SILENT}"
+        f"lost: n2, 3.08 min after the run began ({SILENT})"
     )
     assert story.cause("wide") in explain(story.state, story.number_of["wide"], story.state.now)[0]
 
@@ -47,7 +47,7 @@ def test_the_only_one_and_those_of_many_are_told() -> None:
     story.lose("n0", "n0: its runner is gone")
     story.decides()
     assert "the only node that was there was lost: n0, " in story.cause("any")
-    assert story.cause("any").endswith("after the run began, as its runner is gone")
+    assert story.cause("any").endswith("after the run began (its runner is gone)")
     many = Story(job("wide", nodes=8), on=nodes(8))
     for index in range(5):
         many.lose(f"n{index}")

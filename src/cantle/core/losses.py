@@ -44,7 +44,7 @@ def told_of_losses(state: State, shape: Shape) -> str:
 def _one(state: State, index: int) -> str:
     name, loss = state.room.nodes[index].name, state.lost_nodes[index]
     reason = loss.reason.removeprefix(f"{name}: ")
-    return f"{name}, {in_words(max(0.0, loss.at - state.started_at))} after the run began{reason and f', as {reason}'}"
+    return f"{name}, {in_words(max(0.0, loss.at - state.started_at))} after the run began{reason and f' ({reason})'}"
 
 
 def _with(state: State, lost: list[int]) -> Room:
