@@ -563,7 +563,9 @@ def test_a_partition_that_waits_and_can_never_be_any_more_has_failed_and_so_have
     story.ask(PartitionWish("wide", 2))
     story.lose("n0")
     story.settles()
-    assert story.cause("t") == "its partition pair wants 2 nodes and all of each; there is 1 node that could be in it"
+    why, lost = story.cause("t").split("; 1 of")
+    assert why == "its partition pair wants 2 nodes and all of each; there is 1 node that could be in it"
+    assert lost.startswith(" the 2 nodes that were there was lost: n0, ")
     assert story.partition("wide").standing == Standing.FAILED
 
 
