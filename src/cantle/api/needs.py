@@ -44,7 +44,11 @@ _KNOWN = frozenset(Options.__annotations__)
 def step_of(name: str, options: Options) -> Step:
     """The step whose tasks are calls with these options. Raises RequestError with the key that is wrong."""
     if unknown := sorted(options.keys() - _KNOWN):
-        raise RequestError(f"{name}: there is no option {unknown[0]}=; there are {', '.join(sorted(_KNOWN))}")
+        from difflib import get_close_matches
+
+        near = get_close_matches(unknown[0], _KNOWN, n=1)
+        hint = f"did you mean {near[0]}=?" if near else f"there are {', '.join(sorted(_KNOWN))}"
+        raise RequestError(f"{name}: there is no option {unknown[0]}=; {hint}")
     options = _said(options)
     given, counted = options.get("widths", ()), options.get("resources", {})
     if isinstance(given, str) or not isinstance(given, Sequence) or not all(type(width) is int for width in given):

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from cantle.api.arguments import Aside, unpicklable
 from cantle.api.futures import Future, Futures
 from cantle.api.handing import HandedIn
+from cantle.api.meaning import Meaning
 from cantle.api.needs import Options, require_count, require_text
 from cantle.api.opening import Opened, begin
+from cantle.api.reloads import RELOADS
 from cantle.api.seat import Seat
 from cantle.api.tasks import Task, is_lasting
 from cantle.errors import RequestError, shown
@@ -125,9 +127,10 @@ class Pilot:
         """Hand in a call of a task. Raises RequestError, PilotGoneError, and what pickling raises."""
         seat = self._seat
         known = task.known
-        if known is None or known[0] is not seat:
+        if known is None or known[0] is not seat or not known[3].holds():
+            meaning = Meaning(task.function)
             try:
-                digest, body = pack_function(task.function)
+                digest, body = pack_function(task.function, RELOADS.stamps)
             except Exception as problem:
                 problem.add_note(f"The function {task.step.name} cannot be pickled, with the values that it refers to.")
                 raise
@@ -137,7 +140,7 @@ class Pilot:
                     f"{MOST_FUNCTION / 1e6:,.0f} MB can go with a function: hand large values in as arguments"
                 )
             seat.define(digest, body)
-            known = task.known = (seat, digest, seat.step(task.step))
+            known = task.known = (seat, digest, seat.step(task.step), meaning)
         if task.step.partition and (part := self._partitions.get(task.step.partition)) is not None:
             part.require_open()
         step = task.step.name

@@ -5,14 +5,12 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from cantle.api.futures import Future, Futures
+from cantle.api.meaning import CACHED, Meaning
 from cantle.api.needs import Options, estimate_of, step_of
 from cantle.errors import one_line
-
-if TYPE_CHECKING:
-    pass
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -29,8 +27,9 @@ class Task(Generic[P, R]):
         self.options = options
         self.step = step_of(name_of(function), options)
         self.estimate_s = estimate_of(self.step.name, options)
-        self.known: tuple[Any, str, int] | None = None
-        """At which seat it was used last, and what it is called there: the function's digest and the step's number."""
+        self.known: tuple[Any, str, int, Meaning] | None = None
+        """At which seat it was used last, what it is called there (the function's digest and the step's number), and what the
+        function meant then."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function, here and now."""
@@ -108,7 +107,7 @@ def name_of(function: Callable[..., Any]) -> str:
 
 def is_lasting(function: object) -> bool:
     """Whether it is the same function whenever it is met again, so that it need be pickled but once."""
-    return isinstance(function, types.FunctionType | types.BuiltinFunctionType | type)
+    return isinstance(function, types.FunctionType | types.BuiltinFunctionType | type | CACHED)
 
 
 @overload
@@ -118,9 +117,10 @@ def task(**options: Unpack[Options]) -> Callable[[Callable[P, R]], Task[P, R]]: 
 def task(function: Callable[..., Any] | None = None, /, **options: Unpack[Options]) -> Any:
     """Make a task of a function: `@cantle.task`, or with what its calls need, `@cantle.task(cores=4, retries=1)`.
 
-    The function is pickled when its first call is handed in, with what it refers to as that is then. Options: see `Options`.
-    Raises RequestError with the option that is wrong.
+    The function is pickled when its first call is handed in, with what it refers to as that is then, and again when names that
+    it refers to stand for something else. Options: see `Options`. Raises RequestError with the option that is wrong.
     """
     if function is None:
+        step_of("task", options)  # raises what is wrong with them now
         return lambda each: Task(each, options)
     return Task(function, options)

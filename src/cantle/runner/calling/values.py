@@ -97,13 +97,20 @@ def read_kept(path: str) -> memoryview:
 # Calls
 
 
-def pack_function(function: Callable[..., Any]) -> tuple[str, bytes]:
-    """A digest, by which workers ask for it once, and the pickled function. Raises what pickling raises."""
+def pack_function(function: Callable[..., Any], reloads: dict[str, int] | None = None) -> tuple[str, bytes]:
+    """A digest, by which workers ask for it once, and the pickled function. Raises what pickling raises.
+
+    `reloads`: modules that are to be loaded anew before it is made, as `reloading` has them.
+    """
     from hashlib import blake2b
 
     from .code import dumps
 
     body = dumps(function)
+    if reloads:
+        from .reloading import Fresh
+
+        body = pickle.dumps(Fresh(dict(reloads), body), 5)
     return blake2b(body, digest_size=12).hexdigest(), body
 
 
