@@ -111,6 +111,7 @@ def go_on(plot: WidePlot, state: State, world: WideWorld) -> None:
         if state.finished:
             return
         turn(state, world, NoLog(), decider, world.wait())
+        assert state.finished or decider.wakes_at > state.now, "asks to be woken in the past"
     waiting = [task for task, phase in enumerate(state.phases) if phase == Phase.READY][:1]
     raise AssertionError(f"no end in sight: {' '.join(explain(state, waiting[0])) if waiting else state.totals}")
 

@@ -160,7 +160,9 @@ class Decider:
         from cantle.core.tending import end_what_cannot_be_done, end_what_waits_in_vain, use_what_is_left
 
         if state.drained and state.totals[Phase.READY]:
-            yield from use_what_is_left(state)
+            for again in use_what_is_left(state):
+                yield again
+                self._memory["used again", again.node] = tuple(state.totals)
         if state.lifetimes is not None:
             yield from end_what_cannot_be_done(state, state.lifetimes, self.open_ended)
         elif state.scaling is not None and state.totals[Phase.READY] and not self.open_ended:

@@ -8,6 +8,7 @@ and nothing runs or comes that could change that, the task fails.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeAlias
 
 from cantle.core.keeping import Keeping
 from cantle.core.nearness import DEPTH
@@ -16,34 +17,77 @@ from cantle.core.state import State
 from cantle.model.records import Decision, MoveResults, Refuse
 from cantle.model.resources import indexes
 
+Place: TypeAlias = tuple[int, int]
+"""Nodes, as bits, and how many of them a task takes."""
+
 
 def gather(state: State) -> Iterator[Decision]:
     """Move the files of the most urgent ready tasks that could not start anywhere."""
     keeping = state.keeping
     assert keeping is not None
-    going = state.drained_nodes
-    for index in keeping.leaving():
-        going |= 1 << index
-    for queue in state.queues:
+    unusable = sum(1 << index for index in {*state.drained, *keeping.leaving()})
+    for number, queue in enumerate(state.queues):
         if queue.head() is None:
             continue
-        shape = queue.shape
-        usable = state.room.could_ever_hold(shape.needs) if not shape.partition else _in_partition(state, shape)
-        usable &= ~going
-        if usable.bit_count() < shape.needs.nodes:
-            continue
-        for task in queue.first(DEPTH):
+        places = [place for place in _places(state, number) if _suffices(place, unusable)]
+        for task in queue.first(DEPTH) if places else ():
             barred = keeping.barred(state, task)
-            if barred and (usable & ~barred).bit_count() < shape.needs.nodes:
-                yield from _bring_together(state, keeping, task, usable & barred)
+            if barred and not any(_suffices(place, unusable | barred) for place in places):
+                usable, _ = min(places, key=lambda place: _lacking(keeping, state, task, place[0] & barred & ~unusable))
+                yield from _bring_together(state, keeping, task, usable & barred & ~unusable)
 
 
-def _in_partition(state: State, shape: Shape) -> int:
-    """The nodes, as bits, of the partition in which tasks of the shape run that could hold one; 0 when there is none."""
+def _suffices(place: Place, without: int) -> bool:
+    nodes, wanted = place
+    return (nodes & ~without).bit_count() >= wanted
+
+
+def _lacking(keeping: Keeping, state: State, task: int, nodes: int) -> tuple[bool, int]:
+    """Of those nodes: whether one of them could not be given what it lacks, and how many bytes they lack in all."""
+    files = [parent for parent in dict.fromkeys(state.tasks[task].parents) if _is_file(keeping, parent)]
+    lacks = [(parent, i) for i in indexes(nodes) for parent in files if not keeping.nodes_with(parent) >> i & 1]
+    return any(lack in keeping.problems for lack in lacks), sum(keeping.results[parent].size for parent, _ in lacks)
+
+
+def _places(state: State, number: int) -> list[Place]:
+    """Where tasks of this queue could run if all that is taken were free: nodes, and how many of them it takes.
+
+    In an element they take all of its nodes.
+    """
+    shape = state.queues[number].shape
+    if not shape.partition and not state.is_sliced(shape):
+        return [(state.room.could_ever_hold(shape.needs), shape.needs.nodes)]
     from cantle.core.partitions import key_of
+    from cantle.core.retaining import takes
 
-    partition = state.partitions.by_name.get(key_of(state, shape.study, shape.partition))
-    return partition.room.could_ever_hold(shape.needs) if partition is not None and partition.serves else 0
+    key = key_of(state, shape.study, shape.partition) if shape.partition else (shape.study, "")
+    living = state.partitions.living.values()
+    elements = [p for p in living if p.element is not None and p.serves and (p.study, p.holder) == key]
+    if not shape.partition or key in state.partitions.requests or elements:
+        return [(p.room.alive, p.width) for p in elements if takes(shape, p.width)] or _elements_to_be(state, shape)
+    partition = state.partitions.by_name.get(key)
+    if partition is None or not partition.serves:
+        return []
+    return [(partition.room.could_ever_hold(shape.needs), shape.needs.nodes)]
+
+
+def _elements_to_be(state: State, shape: Shape) -> list[Place]:
+    """The elements that could be made for tasks of the shape, were all cores free."""
+    from cantle.core.cuts import Cuts
+    from cantle.core.holdable import lack_of
+    from cantle.core.retaining import takes
+
+    slicing = state.studies[shape.study].added.slicing
+    if slicing is None:
+        return []
+    cuts, found = Cuts(slicing, state.room), list[Place]()
+    for slice_, each in enumerate(slicing.slices):
+        order = cuts.order(slice_) if takes(shape, each.width) else ()
+        for first in range(0, len(order) - each.width + 1, each.width):
+            nodes = [(state.room.nodes[index], index) for index in order[first : first + each.width]]
+            if not any(lack_of(node, cuts.share(slice_, node.cores), shape.needs) for node, _ in nodes):
+                found.append((sum(1 << index for _, index in nodes), each.width))
+    return found
 
 
 def _bring_together(state: State, keeping: Keeping, task: int, usable: int) -> Iterator[Decision]:

@@ -112,7 +112,9 @@ class _Sliced:
         yield from self._close_strays(state)
         for number, why in self._retaining.what_goes(state):
             yield from self._close(state, number, why)
-        self.wakes_at = min(self._retaining.wakes_at, self._broker.wakes_at)
+        self.wakes_at = self._retaining.wakes_at
+        if not state.stopping:  # otherwise nobody is granted anything any more
+            self.wakes_at = min(self.wakes_at, self._broker.wakes_at)
 
     def why_waiting(self, state: State, job: int) -> str:
         """What the broker says to that, were it asked now."""

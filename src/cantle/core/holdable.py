@@ -34,7 +34,7 @@ def why_never_in_slices(room: Room, shape: Shape, slicing: Slicing, held: Contai
         if len(able) < each.width:
             shortest = _why_too_few(each, cap, len(able), len(alive))
             continue
-        lacks = [_lack(node, each.share or node.cores // cap, needs) for node in able]
+        lacks = [lack_of(node, each.share or node.cores // cap, needs) for node in able]
         groups = [lacks[first : first + each.width] for first in range(0, len(able) - each.width + 1, each.width)]
         if any(not any(group) for group in groups):
             return ""
@@ -47,7 +47,7 @@ def why_never_in_slices(room: Room, shape: Shape, slicing: Slicing, held: Contai
     return shortest
 
 
-def _lack(node: Node, cores: int, needs: Needs) -> str:
+def lack_of(node: Node, cores: int, needs: Needs) -> str:
     """What an element's share of the node, so many of its cores, lacks for the needs, "" when nothing."""
     if needs.whole_nodes and cores < node.cores:
         return f"is {cores} of its node's {count(node.cores, 'core')}"

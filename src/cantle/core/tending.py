@@ -83,7 +83,7 @@ def _is_needed(state: State, index: int) -> bool:
     return not state.room.alive & ~(1 << index | state.drained_nodes)
 
 
-def use_what_is_left(state: State) -> Iterator[Decision]:
+def use_what_is_left(state: State) -> Iterator[ResumeNode]:
     """Nothing runs and nothing comes, but tasks are ready: nodes that were only taken out for their failures serve again."""
     asked = set(state.drained_names)
     over = 0 if state.lifetimes is None else state.lifetimes.over

@@ -11,7 +11,8 @@ allowed now is cut or left out, and he is asked again when it may be:
   nothing is left that has not begun, what idles goes at once. And at the start: where nothing runs and something is ready. And
   where somebody has wished for fewer or more since
 - a node for which somebody waits who needs several is not idle; nor is one, where more work may come, before `idle_s`
-- what would leave something that is ready without a node, there or on its way, that could hold it stays
+- what would leave something that is ready without a node, there or on its way, that could hold it stays; so does, until
+  something begins or ends, a node that was used again since nothing else was left
 - a node goes only when nothing runs there, and nothing that is needed lives there alone; until then it is drained
 """
 
@@ -217,6 +218,8 @@ class Bounds:
         if self.keeps(kind.name) and self._beyond_what_others_keep(kind) < 1:
             return False
         drained = index in self.state.drained
+        if not drained and self.plan.memory.get(("used again", index)) == tuple(self.state.totals):
+            return False
         if not drained and self.ledger.usable(self.state, kind.name).bit_count() <= kind.least:
             return False
         if not drained and (to_spare(self.state, kind, index) < 1 or is_missed_for_ever(self.state, kind)):

@@ -64,13 +64,16 @@ def free_of_others(look: Look, kind: Kind) -> Iterator[Decision]:
     nodes = indexes(ledger.usable(state, kind.name)) if look.unstarted and kind.removes else []
     if not nodes or _gpu_work_is_left(state):
         return
-    others = state.room.alive & ~ledger.up.get(kind.name, 0) & ~state.drained_nodes
+    parted = 0  # what partitions have serves their own tasks alone, and is not taken from under them
+    for partition in state.partitions.living.values():
+        parted |= partition.room.alive
+    others = state.room.alive & ~ledger.up.get(kind.name, 0) & ~state.drained_nodes & ~parted
     others = sum(1 << index for index in indexes(others) if not state.room.nodes[index].gpus)
     heads = [queue.shape.needs for queue in state.queues if queue.head() is not None]
     if not others or any((state.room.could_ever_hold(needs) & others).bit_count() < needs.nodes for needs in heads):
         return
     for index in nodes:
-        if state.now >= state.joined_at.get(index, 0.0) + look.settings.idle_s:
+        if not parted >> index & 1 and state.now >= state.joined_at.get(index, 0.0) + look.settings.idle_s:
             yield DrainNode(state.now, index, "no work for its GPUs is left, and others can serve the rest", "retires")
 
 

@@ -1,0 +1,111 @@
+"""Runs that once went round in circles, or stood still: what is in a partition stays there, and files come to elements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+from tests.simulated.growing_rig import QUICK, elastic
+
+from builders import CheckedState, job, node, study_records
+from cantle.core.decide import Decider
+from cantle.core.phases import Phase
+from cantle.core.plan import Plan
+from cantle.model.kinds import Kind
+from cantle.model.records import (
+    Decision,
+    DrainNode,
+    KindsDeclared,
+    Launch,
+    MoveResults,
+    ResumeNode,
+    StopAsked,
+    TimePassed,
+)
+from cantle.model.resources import Node
+from cantle.model.study import PartitionWish, Slice, Slicing
+from cantle.runtime.loop import NoLog, turn
+from cantle.runtime.simulated import Fate, SimulatedWorld
+from cantle.runtime.simulated_provider import SimulatedProvider
+
+GPU = Kind("gpu", 4, gpus=1, most=1)
+CPU = Kind("cpu", 4, most=4)
+WITH_GPU = Node("g", 4, 1, kind="gpu")
+
+
+def test_a_node_with_gpus_is_not_taken_from_under_a_partition_that_waits_to_begin() -> None:
+    """It was drained and used again without end in one single turn: others could serve the task, had it been free to go."""
+    cpus = [Node(f"c{i}", 4, kind="cpu") for i in range(2)]
+    found = elastic(
+        [job("a", partition="p")],
+        [CPU, GPU],
+        1.0,
+        there=[WITH_GPU, *cpus],
+        partitions=(PartitionWish("p", 3),),
+        scaling=replace(QUICK, idle_s=0.0),
+    )
+    assert found.done == 1
+    assert not found.all_of(DrainNode) and not found.all_of(ResumeNode)
+
+
+def test_a_scaler_that_would_drain_without_end_what_alone_can_serve_is_heard_once() -> None:
+    def drains(plan: Plan) -> Iterator[Decision]:
+        for index in plan.state.partitions.living and [0]:
+            yield DrainNode(plan.state.now, index, "for no reason", "retires")
+
+    state = CheckedState()
+    for record in study_records([job("a", partition="p")], partitions=(PartitionWish("p", 2),)):
+        state.apply(record)
+    there = [Node(f"c{i}", 4, kind="cpu") for i in range(3)]
+    world = SimulatedWorld(
+        state, [(0.0, there)], lambda _task, _attempt: Fate(1.0), agent_s=1.0, provider=SimulatedProvider()
+    )
+    world.put(KindsDeclared(0.0, [CPU]))
+    decider = Decider()
+    decider.scaling, decider.scalers = replace(QUICK, policies=("drains",)), {"drains": drains}
+    for _ in range(50):
+        if not state.finished:
+            turn(state, world, NoLog(), decider, world.wait())
+    assert state.finished and state.totals[Phase.DONE] == 1
+    assert sum(type(record) is DrainNode for record in state.records) <= 3
+
+
+def test_files_are_brought_to_all_nodes_of_an_element_in_which_their_task_can_run() -> None:
+    """It stood still: the file lay on one node of two, and a task that could take one node or two runs in an element of two."""
+    jobs = [job("maker", local=("x",)), job("taker", "maker", widths=(1, 2))]
+    machines = [node(f"n{i}", 2, machine=f"m{i}") for i in range(5)]
+    found = elastic(jobs, [], 1.0, there=machines, slicing=Slicing((Slice(2), Slice(3))), kept=100)
+    assert found.done == 2
+    [moved] = found.all_of(MoveResults)
+    assert (moved.tasks, moved.node, moved.to) == ([0], 0, 1)
+    assert [place.node for place in found.all_of(Launch)[-1].on] == [0, 1]
+
+
+def test_files_that_two_made_are_brought_to_the_element_that_lacks_least_of_them() -> None:
+    jobs = [
+        job("small", local=("x",)),
+        job("large", local=("x",), cores=2),
+        job("taker", "small large", nodes=2),
+    ]
+    machines = [node("n0", 1, machine="m0"), *(node(f"n{i}", 2, machine=f"m{i}") for i in range(1, 4))]
+    found = elastic(jobs, [], lambda name: 1.0, there=machines, slicing=Slicing((Slice(2),)), kept=100)
+    assert found.done == 3
+    ends = {place.node for place in found.all_of(Launch)[-1].on}
+    assert ends == {2, 3} or ends == {0, 1}
+    assert {moved.to for moved in found.all_of(MoveResults)} <= ends
+
+
+def test_who_shares_out_elements_does_not_ask_to_be_woken_when_the_run_is_stopped() -> None:
+    """A microsecond after another, until what ran had ended: elements had changed hands in turn."""
+    state = CheckedState()
+    slicing = Slicing((Slice(2),))
+    first = study_records([job("a", nodes=2), job("b", nodes=2), job("c", nodes=2)], slicing=slicing)
+    for record in first:
+        state.apply(record)
+    world = SimulatedWorld(state, [(0.0, [node(f"n{i}") for i in range(2)])], lambda *_: Fate(100.0), grace_s=60.0)
+    world.put(StopAsked(5.0, "enough"))
+    decider = Decider()
+    while not state.finished:
+        turn(state, world, NoLog(), decider, world.wait())
+        assert state.finished or decider.wakes_at > state.now
+    assert sum(type(record) is TimePassed for record in state.records) < 5
