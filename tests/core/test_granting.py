@@ -433,3 +433,19 @@ def test_a_study_for_whose_tasks_the_elements_are_too_small_leaves_them_to_anoth
     story.happens(TimePassed(story.state.now + 60.0))  # the element of the small one was held for a while
     story.settles()
     assert story.phases() == {"big": "launched", "small": "done"}
+
+
+def test_what_somebody_holds_by_name_stays_his_when_a_study_comes_that_declares_elements_by_another_name() -> None:
+    pairs = Slicing((Slice(2, 1),), max_active=1)
+    story = Carved(job("t"), on=nodes(6, 2), slicing=pairs)
+    asks(story, "mine", "1 x 2")
+    yours = PartitionWish("yours", elements="1 x 2")
+    step = Step("step", Needs(nodes=2), partition="yours")
+    story.happens(StudyAdded(story._next(), "other", [step], tasks=1, partitions=(yours,)))
+    story.happens(TasksAdded(story._next(), 1, [Task("u", 1)], 1))
+    story.number_of["u"] = 1
+    story.settles()
+    assert (held_by(story, "mine"), held_by(story, "yours")) == ({2: 1}, {2: 1})
+    assert story.state.partitions.all[story.launch_of("u").partition].holder == "yours"
+    asks(story, "mine", "")
+    assert (held_by(story, "mine"), held_by(story, "yours")) == ({}, {2: 1})

@@ -179,7 +179,7 @@ def suits_none(state: State, home: Key, partition: Partition) -> bool:
 def asking(state: State) -> dict[Key, str]:
     """Who wants elements under a name of his own, and which: a study that declares it, or somebody from outside.
 
-    The names keep their order, so that they can be numbered; who wants nothing (any more) wants "".
+    Who wants nothing (any more) wants "".
     """
     found: dict[Key, str] = {}
     for number, study in enumerate(state.studies):

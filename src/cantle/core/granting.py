@@ -48,6 +48,8 @@ class Granting:
     def __init__(self) -> None:
         self.wakes_at = math.inf
         self._sliced: dict[Slicing, _Sliced] = {}
+        self._asked: dict[Key, int] = {}
+        """Which of the broker's jobs those are who ask by name: they keep their number, whoever comes after them."""
 
     def decide(self, state: State, memory: dict[object, Any]) -> Iterator[Decision]:
         """What shall be done about the elements of all slices, and in them."""
@@ -65,23 +67,24 @@ class Granting:
 
     def _look(self, state: State) -> None:
         """Who is there, and asks for what."""
+        for key in asking(state):
+            self._asked.setdefault(key, ASKED - len(self._asked))
         for number, study in enumerate(state.studies):
             slicing = study.added.slicing
             if slicing is not None and slicing.slices and not study.over:
                 sliced = self._sliced.get(slicing)
                 if sliced is None:
-                    sliced = self._sliced[slicing] = _Sliced(slicing, state, len(self._sliced))
+                    sliced = self._sliced[slicing] = _Sliced(slicing, state, len(self._sliced), self._asked)
                 sliced.jobs[number] = (number, ELEMENTS_OF.format(number))
         first = next(iter(self._sliced.values()), None)
         if first is not None:  # who asks by name asks for elements of the run's first slicing
-            for number, key in enumerate(asking(state)):
-                first.jobs[ASKED - number] = key
+            first.jobs.update((job, key) for key, job in self._asked.items())
 
 
 class _Sliced:
     """One slicing, with the studies (the broker's jobs) that it serves."""
 
-    def __init__(self, slicing: Slicing, state: State, number: int) -> None:
+    def __init__(self, slicing: Slicing, state: State, number: int, asked: dict[Key, int]) -> None:
         self.jobs: dict[int, Key] = {}
         """Where the tasks of each job are at home."""
         self.wakes_at = math.inf
@@ -98,7 +101,7 @@ class _Sliced:
         self._strays: dict[int, None] = {}
         """Elements from before this was made anew that stand across those that there would be now."""
         self._broker.ledger.cuts.suits = self._demand.suits
-        self._take_up(state)
+        self._take_up(state, asked)
 
     def decide(self, state: State, memory: dict[object, Any]) -> Iterator[Decision]:
         """One pass: hear what happened, say what is wanted, do what is granted, run what fits, give back what idles."""
@@ -126,7 +129,7 @@ class _Sliced:
 
     # What happened
 
-    def _take_up(self, state: State) -> None:
+    def _take_up(self, state: State, asked: dict[Key, int]) -> None:
         """Learn of the elements that are there already."""
         for partition in state.partitions.living.values():
             study = state.studies[0 if partition.holder else max(0, partition.study)]
@@ -135,9 +138,7 @@ class _Sliced:
             slice_, copy, index = partition.element
             nodes = tuple(partition.nodes())
             masks = tuple(partition.room.capacity[node][0] for node in nodes)
-            named = list(asking(state))
-            holder = (partition.study, partition.holder)
-            job = ASKED - named.index(holder) if partition.holder else partition.study
+            job = asked[partition.study, partition.holder] if partition.holder else partition.study
             grant = Grant(job, slice_, copy, index, nodes, masks)
             if len(nodes) == partition.width:
                 try:
