@@ -313,7 +313,7 @@ def chain(*names: str, **rest: Any) -> list[Job]:
     return [job(name, names[i - 1] if i else FIRST, **rest) for i, name in enumerate(names)]
 
 
-_LAZY = {"records", "queued", "queues", "studies", "room", "news", "partitions", "lines", "keeping"}
+_LAZY = {"records", "queued", "queues", "studies", "living", "room", "news", "partitions", "lines", "keeping"}
 
 
 def snapshot(state: State) -> dict[str, Any]:
@@ -339,6 +339,7 @@ def snapshot(state: State) -> dict[str, Any]:
         (s.added, list(s.step_numbers), list(s.tasks), s.grows, s.limits, s.in_progress, s.failing)
         for s in state.studies
     ]
+    known["living"] = list(state.living)
     known["homes"] = {home: list(queues) for home, queues in state.homes.items()}
     known["partitions"] = [
         [_copied(getattr(partition, name)) for name in partition.__slots__ if name != "room"] + [_room(partition.room)]

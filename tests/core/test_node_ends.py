@@ -18,10 +18,12 @@ from cantle.model.records import (
     KindsDeclared,
     NodeLost,
     Stop,
+    StudyAdded,
     TaskEnded,
+    TasksAdded,
     TimePassed,
 )
-from cantle.model.study import PartitionWish
+from cantle.model.study import Limits, PartitionWish, Step, Task
 from cantle.runtime.conducting import exit_code
 
 
@@ -318,3 +320,19 @@ def test_how_long_an_attempt_had_before_its_node_ended_is_remembered() -> None:
     story.happens(NodeLost(101.0, 0, "its allocation has ended"))
     assert story.state.lifetimes is not None
     assert story.state.lifetimes.cut == {0: 100.0}
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_whoever_the_throttle_held_back_has_his_turn_when_another_one_ends(alone: bool) -> None:
+    """O23, with a bound on how many run: the short ones behind it are not forgotten."""
+    jobs = [job("long", estimate_s=500.0), *(job(f"short{i}", estimate_s=20.0) for i in range(40))]
+    story = Story(*jobs, on=[node(cores=8, ends_at=200.0)], limits=Limits(throttle=2))
+    if not alone:
+        story.happens(StudyAdded(story.state.now, "other", [Step("step")], tasks=1))
+        story.happens(TasksAdded(story.state.now, 41, [Task("t", 1, estimate_s=900.0)], 1))
+        story.number_of["t"] = 41
+    assert story.launches() == ["short0", "short1"]
+    story.end("short0")
+    assert story.launches() == ["short2"]
+    story.end("short1")
+    assert story.launches() == ["short3"]

@@ -58,8 +58,8 @@ def carve(state: State) -> Iterator[Decision]:
 
 def _request_what_studies_declare(state: State) -> Iterator[Decision]:
     """A declared partition is made when a task is ready that runs in it."""
-    for number, study in enumerate(state.studies):
-        for wish in () if study.over else study.added.partitions:
+    for number, study in list(state.living.items()):
+        for wish in study.added.partitions:
             of, key = state.partitions, (number, wish.name)
             if wish.elements or key in of.by_name or key in of.withheld or of.failures.get(key, 0) >= MOST_FAILURES:
                 continue

@@ -113,11 +113,11 @@ class Decider:
             yield from rescue(state, self._memory)
         if state.to_stop:
             yield from stop_what_shall_stop(plan)
-        if state.partitions.living or any(study.added.partitions for study in state.studies):
+        if state.partitions.living or any(study.added.partitions for study in state.living.values()):
             from cantle.core.carving import carve
 
             yield from carve(state)
-        if self._granting is not None or any(study.added.slicing is not None for study in state.studies):
+        if self._granting is not None or any(study.added.slicing is not None for study in state.living.values()):
             yield from self._grant(state)
         if not state.stopping:
             yield from self.packer(plan)

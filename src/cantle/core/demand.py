@@ -44,7 +44,7 @@ class Demand:
         wanted: dict[int, dict[Needs, int]] = {}
         for job, home in list(self._jobs.items()):
             if job <= ASKED:
-                self._heed(state, job, named[home])
+                self._heed(state, job, named.get(home, ""))
                 if job in self._broker.claims:
                     for width in self._broker.claims[job].open(self._broker.ledger):
                         for needs in _ready_for(state, home, width) or [Needs()]:
@@ -182,7 +182,7 @@ def asking(state: State) -> dict[Key, str]:
     Who wants nothing (any more) wants "".
     """
     found: dict[Key, str] = {}
-    for number, study in enumerate(state.studies):
+    for number, study in state.living.items():
         for wish in study.added.partitions:
             if wish.elements:
                 key = (number, wish.name)

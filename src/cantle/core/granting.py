@@ -69,9 +69,9 @@ class Granting:
         """Who is there, and asks for what."""
         for key in asking(state):
             self._asked.setdefault(key, ASKED - len(self._asked))
-        for number, study in enumerate(state.studies):
+        for number, study in state.living.items():
             slicing = study.added.slicing
-            if slicing is not None and slicing.slices and not study.over:
+            if slicing is not None and slicing.slices:
                 sliced = self._sliced.get(slicing)
                 if sliced is None:
                     sliced = self._sliced[slicing] = _Sliced(slicing, state, len(self._sliced), self._asked)

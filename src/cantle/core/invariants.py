@@ -31,6 +31,8 @@ def _counts_agree(state: State) -> None:
     for phase in Phase:
         _require(state.totals[phase] == sum(p == phase for p in state.phases), f"total of {phase.name}")
         _require(state.totals[phase] == sum(row[phase] for row in state.counts), f"counts by step of {phase.name}")
+    living = [number for number, study in enumerate(state.studies) if not study.over]
+    _require(list(state.living) == living, "the studies that are not over")
     for number, study in enumerate(state.studies):
         running = sum(state.study_of_step[state.tasks[task].step] == number for task in state.running)
         _require(study.in_progress == running, f"tasks in progress of study {study.added.name}")

@@ -58,10 +58,9 @@ def _only_study(state: State) -> StudyState | None:
     """The study that has all nodes to itself, if its tasks are known and may run on any of them, each in one way."""
     if state.observed or state.partitions.living:
         return None
-    found = [study for study in state.studies if not study.over]
-    if len(found) != 1:
+    if len(state.living) != 1:
         return None
-    study = found[0]
+    study = next(iter(state.living.values()))
     elsewhere = study.added.slicing is not None or study.added.partitions
     return study if study.whole and not elsewhere else None
 

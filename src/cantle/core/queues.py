@@ -7,7 +7,7 @@ stays in its queue until it comes to the head; `queued` tells which tasks stand 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from heapq import heapify, heappop, heappush
 from math import inf
 from typing import TypeAlias
@@ -133,11 +133,12 @@ class ReadyQueue:
         """The head has been launched."""
         self.queued[heappop(self.heap)[1]] = 0
 
-    def remove(self, task: int) -> None:
-        """The task queues elsewhere from now on. Costs by the length of the queue."""
-        self.heap = [entry for entry in self.heap if entry[1] != task]
+    def remove(self, tasks: Set[int]) -> None:
+        """These tasks queue elsewhere from now on. Costs by the length of the queue."""
+        self.heap = [entry for entry in self.heap if entry[1] not in tasks]
         heapify(self.heap)
-        self.queued[task] = 0
+        for task in tasks:
+            self.queued[task] = 0
 
     def order_anew(self, urgency_of: Callable[[int], float]) -> None:
         """What urgency its tasks have has changed. Costs by the length of the queue."""

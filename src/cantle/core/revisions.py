@@ -41,6 +41,7 @@ def _study_over(state: State, record: r.StudyOver) -> None:
     if not all(state.phases[task] in FINAL for task in study.tasks):
         raise CantleBug(f"study {study.added.name} is called over, but not all of its tasks are")
     study.over = True
+    state.living.pop(record.study, None)
     if study.grows:
         study.grows = False
         state.growing -= 1
@@ -81,6 +82,12 @@ def _study_changed(state: State, record: r.StudyChanged) -> None:
     state.studies[record.study].digest = record.digest
     first_step = len(state.steps)
     add_steps(state, record.steps, record.study)
+    leaving: dict[int, set[int]] = {}
+    for number in record.rows:
+        if state.queued[number]:
+            leaving.setdefault(state.shape_of_step[state.tasks[number].step], set()).add(number)
+    for shape, numbers in leaving.items():
+        state.queues[shape].remove(numbers)
     for number, row in record.rows.items():
         _describe_anew(state, number, structs.replace(row, step=row.step + first_step))
     again: dict[int, None] = {}
@@ -124,23 +131,22 @@ def _order_tasks(state: State, record: r.OrderTasks) -> None:
 
 
 def _describe_anew(state: State, number: int, row: Task) -> None:
+    """The task, which stands in no queue, is another one from now on."""
     before = state.tasks[number]
-    for parent in (*before.parents, *before.after):
-        (state.children[parent] or []).remove(number)
-    for parent in (*row.parents, *row.after):
-        found = state.children[parent]
-        if found is None:
-            found = state.children[parent] = []
-        found.append(number)
+    if (before.parents, before.after) != (row.parents, row.after):
+        for parent in (*before.parents, *before.after):
+            (state.children[parent] or []).remove(number)
+        for parent in (*row.parents, *row.after):
+            found = state.children[parent]
+            if found is None:
+                found = state.children[parent] = []
+            found.append(number)
     phase = state.phases[number]
     state.counts[before.step][phase] -= 1
     state.counts[row.step][phase] += 1
     state.tasks[number] = row
-    if state.queued[number]:
-        queue = state.queues[state.shape_of_step[before.step]]
-        queue.remove(number)
-        if phase == Phase.READY:
-            enqueue(state, number)
+    if phase == Phase.READY:
+        enqueue(state, number)
 
 
 def _limits_changed(state: State, record: r.LimitsChanged) -> None:

@@ -51,7 +51,7 @@ class Shares:
         fade = exp(-max(0.0, state.now - self._time) / DECAY_S)
         self._time = state.now
         self._idle = _idle_in_partitions(state)
-        self.live = [number for number, study in enumerate(state.studies) if not study.over]
+        self.live = list(state.living)
         held, mean = self._held, self._mean
         self._mean = {}
         for number in self.live:
@@ -89,7 +89,7 @@ def as_its_shape_says(queue: ReadyQueue, _task: int) -> tuple[Needs, str]:
 
 def compete(plan: Plan) -> bool:
     """Whether more than one study is there that is not over."""
-    return sum(not study.over for study in plan.state.studies) > 1
+    return len(plan.state.living) > 1
 
 
 def fairly(plan: Plan, places_for: PlacesFor, choose: Choose | None = None) -> Iterator[Decision]:
@@ -161,7 +161,9 @@ def _pass(plan: Plan, places_for: PlacesFor, shares: Shares, choose: Choose) -> 
             if places is None and kept is None and state.choosy and needs == queue.shape.needs:
                 from cantle.core.timely import others
 
-                task, places = next(others(plan, queue, places_for), (task, None))
+                instead = others(plan, queue, places_for)
+                task, places = next(instead, (task, None))
+                instead.close()
             if places is None:
                 if kept is None and queue.breadth and not asked:
                     asked = True

@@ -83,6 +83,8 @@ class State:
         """When it was found that somebody had set the machine's clock, and by how much that is ahead of `now` since then."""
 
         self.studies: list[StudyState] = []
+        self.living: dict[int, StudyState] = {}
+        """Those that are not over, by number: of a pilot's many there are few at a time."""
         self.steps: list[Step] = []
         self.study_of_step: list[int] = []
         self.shape_of_step: list[int] = []

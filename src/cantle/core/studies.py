@@ -65,7 +65,8 @@ class StudyState:
 
 def _study_added(state: State, record: r.StudyAdded) -> None:
     study = len(state.studies)
-    state.studies.append(StudyState(record))
+    state.living[study] = StudyState(record)
+    state.studies.append(state.living[study])
     state.promised += record.tasks
     state.growing += record.grows
     add_steps(state, record.steps, study)

@@ -7,7 +7,8 @@ become fewer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Generator
 from math import inf
 
 from cantle.core.lifetimes import needs_s
@@ -30,32 +31,37 @@ class _Short:
     __slots__ = ("again", "feasibility", "tasks")
 
     def __init__(self, tasks: list[int], again: int, feasibility: int) -> None:
-        self.tasks = tasks
+        self.tasks = deque(tasks)
         self.again = again
         self.feasibility = feasibility
 
 
-def others(plan: Plan, queue: ReadyQueue, places_for: PlacesFor) -> Iterator[tuple[int, tuple[Place, ...]]]:
-    """Tasks behind the head with places for each, most urgent first. Each must be launched before the next is asked for."""
+def others(
+    plan: Plan, queue: ReadyQueue, places_for: PlacesFor
+) -> Generator[tuple[int, tuple[Place, ...]], None, None]:
+    """Tasks behind the head with places for each, most urgent first. Each must be launched before the next is asked for.
+
+    Whoever wants no more of them closes it.
+    """
     state, needs = plan.state, queue.shape.needs
     if places_for(plan.room, needs) is None:
         return
-    short = _short(plan, queue)
-    left = []
-    misses = 0
-    for i, task in enumerate(short.tasks):
-        if not (state.phases[task] == Phase.READY and plan.may_launch(queue)):
-            continue
-        places = places_for(plan.room_for(task), needs)
-        if places is not None:
-            yield task, places
-            continue
-        left.append(task)
-        misses += 1
-        if misses == LOOKS or places_for(plan.room, needs) is None:
-            left += short.tasks[i + 1 :]
-            break
-    short.tasks = left
+    tasks = _short(plan, queue).tasks
+    in_vain: list[int] = []
+    try:
+        while tasks and len(in_vain) < LOOKS and plan.may_launch(queue):
+            task = tasks.popleft()
+            if state.phases[task] != Phase.READY:
+                continue
+            places = places_for(plan.room_for(task), needs)
+            if places is not None:
+                yield task, places
+                continue
+            in_vain.append(task)
+            if places_for(plan.room, needs) is None:
+                return
+    finally:
+        tasks.extendleft(reversed(in_vain))
 
 
 def _short(plan: Plan, queue: ReadyQueue) -> _Short:

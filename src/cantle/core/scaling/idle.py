@@ -83,7 +83,8 @@ def may_begin(state: State, study: int) -> int:
 
 def partitions_wanted(state: State) -> list[tuple[Needs, int, int]]:
     """Partitions that are missing nodes: declared ones in which a task is ready, and those that gather."""
-    if not (state.partitions.living or any(study.added.partitions or study.added.slicing for study in state.studies)):
+    studies = state.living
+    if not (state.partitions.living or any(each.added.partitions or each.added.slicing for each in studies.values())):
         return []
     from cantle.core.carving import is_wanted
     from cantle.core.siting import needs_of
@@ -93,8 +94,8 @@ def partitions_wanted(state: State) -> list[tuple[Needs, int, int]]:
         missing = partition.width - len(partition.nodes())
         if partition.element is None and not partition.over and not partition.closing and missing > 0:
             found.append((needs_of(partition.wish), missing, 1))
-    for number, study in enumerate(state.studies):
-        for wish in () if study.over else study.added.partitions:
+    for number, study in studies.items():
+        for wish in study.added.partitions:
             key = (number, wish.name)
             of = state.partitions
             if wish.elements or key in of.by_name or key in of.withheld or key_of(state, number, wish.name) != key:

@@ -61,7 +61,7 @@ class Payoff:
         state, ledger = plan.state, plan.state.scaling
         if ledger is None or not ledger.kinds:
             return
-        there = (len(state.tasks), tuple(ledger.kinds), sum(study.over for study in state.studies))
+        there = (len(state.tasks), tuple(ledger.kinds), len(state.living))
         due = self._next
         if there != self._there:
             due = -inf

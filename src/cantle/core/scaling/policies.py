@@ -110,11 +110,7 @@ def finish_by(deadline_s: float) -> Opinion:
         state = look.state
         left = state.started_at + deadline_s - state.now
         late = bool(look.unstarted) and completion_s(look) > left
-        work = (
-            sum(work_left_s(look.plan, number) for number, study in enumerate(state.studies) if not study.over)
-            if late
-            else 0.0
-        )
+        work = sum(work_left_s(look.plan, number) for number in state.living) if late else 0.0
         there = _cores(look)
         if look.unstarted and not late:
             look.wake_at(state.now + max(1.0, left / 20))
@@ -173,7 +169,7 @@ def completion_s(look: Look) -> float:
     cores = _cores(look)
     if not cores:
         return inf
-    work = sum(work_left_s(plan, number) for number, study in enumerate(state.studies) if not study.over)
+    work = sum(work_left_s(plan, number) for number in state.living)
     chain = state.longest_ready_s()
     for task in state.running:
         chain = max(chain, state.ranks[task] - (state.now - state.launched_at[task]))
