@@ -16,6 +16,7 @@ from cantle.model.records import (
     DrainTimeSet,
     EndRun,
     KindsDeclared,
+    Launch,
     NodeLost,
     Stop,
     StudyAdded,
@@ -23,6 +24,7 @@ from cantle.model.records import (
     TasksAdded,
     TimePassed,
 )
+from cantle.model.resources import Place
 from cantle.model.study import Limits, PartitionWish, Step, Task
 from cantle.runtime.conducting import exit_code
 
@@ -336,3 +338,24 @@ def test_whoever_the_throttle_held_back_has_his_turn_when_another_one_ends(alone
     assert story.launches() == ["short2"]
     story.end("short1")
     assert story.launches() == ["short3"]
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_who_stood_in_line_on_a_node_that_ends_begins_from_the_beginning_elsewhere(lost: bool) -> None:
+    """Its restart command is for those that have run: who had the place before has, and this one never did."""
+    story = Story(job("first", restartable=True), job("second", restartable=True), on=[node(ends_at=100.0)])
+    time(story, 60.0)
+    place = (Place(0, "0", ""),)
+    story.happens(Launch(60.0, 0, 1, place))
+    story.happens(Launch(60.0, 1, 1, place, behind=0))
+    if lost:
+        story.start("first")
+        story.happens(DrainNode(90.0, 0, "its allocation ends", "ends"))
+        story.happens(NodeLost(100.0, 0, "gone"))
+    else:
+        story.happens(DrainNode(90.0, 0, "its allocation ends", "ends"))
+        story.happens(TaskEnded(91.0, 0, 1, "interrupted", started=60.0, pid=7))
+        story.happens(TaskEnded(91.0, 1, 1, "interrupted"))
+        story.happens(NodeLost(100.0, 0, "gone"))
+    assert story.state.restart_next == {0}
+    assert story.state.lifetimes is not None and not story.state.lifetimes.cut

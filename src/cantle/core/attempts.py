@@ -90,7 +90,7 @@ def _task_ended(state: State, record: r.TaskEnded) -> None:
         if record.started:
             state.launched_at[task] = record.started
             state.pids[task] = record.pid
-        begun = state.lifetimes is not None and not state.stands_in_line(task)
+        begun = bool(record.started) or state.phases[task] == Phase.RUNNING
         leave(state, task)
         if state.launched_at[task] <= record.time < state.now:  # a clock was set back: both are to be of the same
             state.ended_at[task] = record.time

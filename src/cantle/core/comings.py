@@ -99,13 +99,13 @@ def _node_lost(state: State, record: r.NodeLost) -> None:
         return  # it was given up before
     planned = lost(state, record.node, record.reason)
     here = list(state.running_on.pop(record.node, ()))
-    outcomes: list[r.Outcome] = ["interrupted" if planned or state.stands_in_line(task) else "lost" for task in here]
-    for task, outcome in zip(here, outcomes, strict=True):
+    in_line = {task for task in here if state.stands_in_line(task)}  # before anybody leaves, and lets them move up
+    for task in here:
         launch = state.running[task]
-        begun = not state.stands_in_line(task)
+        outcome: r.Outcome = "interrupted" if planned or task in in_line else "lost"
         leave(state, task)
         if planned:
-            cut_off(state, task, launch, begun)
+            cut_off(state, task, launch, task not in in_line)
         judge(state, task, r.TaskEnded(record.time, task, launch.attempt, outcome, detail=record.reason))
     if state.partitions.living:
         from cantle.core.partitions import node_lost

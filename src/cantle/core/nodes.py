@@ -170,6 +170,8 @@ def _drain_time_set(state: State, record: r.DrainTimeSet) -> None:
 
 
 def _drain_node(state: State, record: r.DrainNode) -> None:
+    if not state.room.alive >> record.node & 1:
+        return  # a journal with a gap
     drain(state, record.node, record.why)
     if record.cause == "retires":
         from cantle.core.scaling.ledger import ledger_of
