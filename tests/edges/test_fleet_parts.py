@@ -25,7 +25,7 @@ from cantle.allocations.fleet.joining import Hello, Verdict, arrived, judge, uni
 from cantle.allocations.fleet.lane import KEY_BYTES, TAKEN, Lane, open_lane
 from cantle.allocations.fleet.lanes import Lanes
 from cantle.allocations.fleet.letter import Letter
-from cantle.allocations.fleet.reaching import reach
+from cantle.allocations.fleet.reaching import Reached, reach
 from cantle.allocations.fleet.server import Broken, FleetServer, Joined, Listening
 from cantle.allocations.fleet.source import Invitation, Report
 from cantle.allocations.fleet.speech import version
@@ -165,6 +165,29 @@ def test_o35_each_address_that_was_tried_is_named_with_what_came_of_it() -> None
     assert found.address == "" and len(found.tried) == 2
     assert found.tried[0].startswith(f"tls://127.0.0.1:{port}: ") and "refused" in found.tried[0].lower()
     assert found.tried[1].startswith("tls://nowhere.invalid:7: ")
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_o35_the_one_that_answers_rightly_is_taken_wherever_it_stands_among_others(place: int) -> None:
+    """Of the others one refuses at once, and one does not answer at all."""
+    ours, theirs = make_identities("r")
+
+    async def found() -> tuple[Reached, str]:
+        server = await asyncio.start_server(
+            lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=context_of(ours, ssl.Purpose.CLIENT_AUTH)
+        )
+        right = f"tls://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        with socket.socket() as closed, socket.socket() as mute:
+            closed.bind(("127.0.0.1", 0))
+            mute.bind(("127.0.0.1", 0))
+            mute.listen(1)
+            addresses = [f"tls://127.0.0.1:{each.getsockname()[1]}" for each in (closed, mute)]
+            addresses.insert(place, right)
+            async with server:
+                return await reach(addresses, theirs, 60), right
+
+    reached, right = asyncio.run(found())
+    assert reached.address == right
 
 
 class _Inbox:

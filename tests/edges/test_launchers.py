@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from runner_rig import rig
 
+from builders import Story, job, node
 from cantle.core.state import State
 from cantle.engines.launchers import choosing, probing, ranks
 from cantle.engines.launchers.base import Host, Layout, Seat, Surroundings
@@ -70,6 +71,18 @@ def test_parts_of_a_script_run_beside_each_other():
     assert seats(first) == [("n1", (10,)), ("n1", (11,))]
     assert seats(second) == [("n1", (12,)), ("n1", (13,)), ("n2", (10,)), ("n2", (11,))]
     assert seats(third) == [("n2", (12,)), ("n2", (13,))]
+
+
+def test_o14_two_tasks_of_two_ranks_share_a_node_of_four_cores_and_no_rank_shares_a_core():
+    story = Story(*(job(f"t{i}", cores=2) for i in range(3)), on=[node("n", 4)])
+    assert story.launches() == ["t0", "t1"], "side by side, and the third after them"
+    dealt = [
+        Table(launch.on, [Node("n", 4, core_ids=(4, 5, 6, 7))]).whole(2)
+        for launch in map(story.launch_of, ("t0", "t1"))
+    ]
+    assert sorted(core for layout in dealt for _, cores in seats(layout) for core in cores) == [4, 5, 6, 7]
+    story.end("t0")
+    assert story.launches() == ["t2"]
 
 
 def test_parts_that_name_single_nodes_get_different_ones():

@@ -267,6 +267,7 @@ def packed(record: AnyRecord, output: str) -> AnyRecord:
 def test_logs_of_a_packed_task_are_its_own_bytes_alone(
     tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
+    """O29."""
     told = records_of([Step("s")], [Task("a", 0)])
     output = "the shared.out 3 5\tthe shared.err 2 0"
     write_run(tmp_path, [packed(record, output) for record in told])

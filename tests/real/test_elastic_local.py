@@ -122,6 +122,26 @@ def test_O03_a_kind_that_cannot_help_is_never_asked(tmp_path: Path) -> None:
     assert len(happened.of(Refuse)) == 3
 
 
+def test_O04_what_takes_longer_than_any_node_lasts_asks_for_none_and_says_so(tmp_path: Path) -> None:
+    study = tmp_path / "study.yaml"
+    study.write_text(
+        "description: {name: long, description: d}\n"
+        'study:\n  - {name: long, description: d, run: {cmd: "true", walltime: "00:01:00"}}\n'
+    )
+    kinds = "cpu: {cores: 1, max: 5, provider: local, lasts: 10 s}"
+    happened = cantle(tmp_path / "out", "run", str(study), "--kinds", kinds, code=2)
+    assert not happened.of(RequestNodes)
+    [refused] = happened.of(Refuse)
+    assert "for 60 s" in refused.why and "a node of kind cpu lasts 10 s" in refused.why
+    told = subprocess.run(
+        [sys.executable, "-m", "cantle", "explain", str(tmp_path / "out"), "long"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert refused.why in told.stdout
+
+
 def test_O05_what_is_starting_has_no_idle_time(tmp_path: Path) -> None:
     kinds = "cpu: {cores: 1, max: 3, provider: local, after: 2 s}"
     words = ("--scaling", "idle=0.5", "--scaling", "cool-down=0")

@@ -88,6 +88,12 @@ def test_a_result_for_which_there_is_no_memory_twice_is_no_matter_of_pickling(pi
         pilot.submit(Wide).result(60)
 
 
+def test_o26_a_call_that_kills_its_process_fails_with_the_signal_and_its_place_is_free(pilot: cantle.Pilot) -> None:
+    with pytest.raises(cantle.RemoteError, match=r"died while it ran: killed by SIGKILL"):
+        pilot.submit(lambda: os.kill(os.getpid(), signal.SIGKILL)).result(60)
+    assert pilot.submit(abs, -1).result(60) == 1
+
+
 def test_a_worker_that_somebody_ends_says_by_what(pilot: cantle.Pilot) -> None:
     with pytest.raises(cantle.RemoteError, match=r"died while it ran: exit code 143 \(128 \+ SIGTERM\)"):
         pilot.submit(lambda: os.kill(os.getpid(), signal.SIGTERM)).result(60)

@@ -1,7 +1,8 @@
-"""What went wrong with the scalers of others does not go wrong here: cases O01 to O09, by their numbers."""
+"""What went wrong with the scalers of others does not go wrong here: cases O01 to O09, O22 and O23, by their numbers."""
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 from tests.builders import Job, job, node
 from tests.simulated.growing_rig import QUICK, elastic
@@ -30,6 +31,21 @@ def test_o01_no_node_is_asked_for_what_those_that_are_there_can_hold() -> None:
     jobs = [job(f"t{i}", estimate_s=1.0) for i in range(4)]
     found = elastic(jobs, [Kind("cpu", 4)], 1.0, there=[node("n0", 4)])
     assert not found.adds and found.done == 4
+
+
+@pytest.mark.parametrize("policy", ["demand", "payoff"])
+def test_o01_nor_is_one_for_each_that_comes_one_by_one_where_there_is_room_for_it(policy: str) -> None:
+    """Each is foreseen: there is one more every half second, and a node could be there before it begins."""
+    ticks = [job(f"tick{i}", f"tick{i - 1}" if i else "", estimate_s=0.5) for i in range(10)]
+    ones = [job(f"t{i}", f"tick{i}", estimate_s=1.0) for i in range(10)]
+    found = elastic(
+        [*ticks, *ones],
+        [Kind("cpu", 1, starts_in_s=0.6)],
+        lambda name: 0.5 if name.startswith("tick") else 1.0,
+        there=[node("n0", 4)],
+        scaling=replace(QUICK, policies=(policy,)),
+    )
+    assert not found.adds and found.done == 20 and found.state.now == 6.0
 
 
 def test_o02_a_chain_asks_for_exactly_one_node_and_keeps_it() -> None:
@@ -91,7 +107,7 @@ def test_o07_survivors_are_not_kept_for_ever() -> None:
 
 
 def test_o08_for_a_gang_that_lost_a_node_only_that_one_is_asked_for() -> None:
-    kinds = [Kind("cpu", 1, most=4, starts_in_s=6.0)]
+    kinds = [Kind("cpu", 1, most=10, starts_in_s=6.0)]
     there = [Node(f"n{i}", 1, kind="cpu") for i in range(3)]
     found = elastic([job("gang", nodes=3, retries=1)], kinds, 10.0, there=there, losses=[(3.0, 1)])
     assert found.adds == {"cpu": 1} and found.launched_at("gang") == [0.0, 9.0] and found.done == 1
@@ -102,6 +118,33 @@ def test_o09_what_needs_named_things_finds_them_on_all_nodes_and_none_goes_meanw
     jobs = [job(f"t{i}", named=(("x", 1),)) for i in range(4)] + [job("last", "t0", named=(("x", 1),))]
     found = elastic(jobs, [Kind("cpu", 1, named=(("x", 1),), most=4)], 3.0, there=there)
     assert not found.adds and found.state.now == 6.0 and min(found.removals) >= 3.0
+
+
+@pytest.mark.parametrize("estimate_s", [3.0, 0.0])
+def test_o22_nodes_that_last_eight_seconds_are_replaced_as_long_as_work_is_left(estimate_s: float) -> None:
+    jobs = [job(f"t{i}", estimate_s=estimate_s) for i in range(20)]
+    found = elastic(jobs, [Kind("cpu", 1, most=2, lasts_s=8.0, starts_in_s=1.0)], 3.0)
+    assert found.done == 20 and not found.state.losses and not found.state.faults
+    assert found.adds == {"cpu": 10}, "two tasks on each"
+    assert found.peak == 2
+
+
+@pytest.mark.parametrize("policy", ["demand", "payoff", "fixed:1", "no-nodes", "cheapest"])
+@pytest.mark.parametrize("most", [1, 2])
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_o23_a_node_that_ends_before_what_is_left_could_goes_early_for_one_that_lasts(
+    policy: str, most: int, nodes: int
+) -> None:
+    jobs = [job("short", walltime_s=2.0, nodes=nodes), job("long", "short", walltime_s=8.0, nodes=nodes)]
+    found = elastic(
+        jobs,
+        [Kind("cpu", 1, most=most * nodes, lasts_s=10.0, starts_in_s=1.0)],
+        lambda name: 8.0 if name == "long" else 2.0,
+        scaling=replace(QUICK, policies=(policy.replace("1", str(nodes)),)),
+    )
+    [launched] = found.launched_at("long")
+    assert found.done == 2 and launched <= 3.0 + nodes, "and not after the end of the first at 11 s"
+    assert found.adds == {"cpu": 2 * nodes} and min(found.removals) <= launched
 
 
 def test_work_that_will_be_ready_before_a_node_could_serve_it_asks_for_it_now() -> None:

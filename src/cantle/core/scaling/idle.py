@@ -15,7 +15,7 @@ from cantle.core.partitions import key_of
 from cantle.model.resources import Needs, indexes, lowest_bits
 
 if TYPE_CHECKING:
-    from cantle.core.queues import Shape
+    from cantle.core.queues import ReadyQueue, Shape
     from cantle.core.state import State
 
 
@@ -46,14 +46,14 @@ def earmarked(state: State, survivors_s: float, kept: int = 0) -> int:
     if ledger is None or not rest:
         return 0
     found = rest & kept
-    for needs, width, number in gangs(state):
-        able = rest & ~found & state.room.fitting(needs)
+    for needs, width, number, too_short in gangs(state):
+        able = rest & ~found & state.room.fitting(needs) & ~too_short
         wanted = width * number
         found |= lowest_bits(able, wanted) if able.bit_count() > wanted else able
     for number in state.homes[""]:
         queue = state.queues[number]
         if queue.shape.needs.nodes == 1 and queue.head() is not None:  # it waits for a place near its inputs, say
-            able = rest & ~found & state.room.fitting(queue.shape.needs)
+            able = rest & ~found & state.room.fitting(queue.shape.needs) & ~_leaving_too_soon(state, queue)
             wanted = min(len(queue.heap), may_begin(state, queue.shape.study), able.bit_count())
             found |= lowest_bits(able, wanted) if wanted else 0
     for index in indexes(found) if not ledger.open else ():
@@ -62,17 +62,27 @@ def earmarked(state: State, survivors_s: float, kept: int = 0) -> int:
     return found
 
 
-def gangs(state: State) -> list[tuple[Needs, int, int]]:
-    """Who waits for several nodes at once: what he needs of each, of how many, and how many such there are."""
-    found: list[tuple[Needs, int, int]] = []
+def gangs(state: State) -> list[tuple[Needs, int, int, int]]:
+    """Who waits for several nodes at once: what he needs of each, of how many, how many such there are; and the nodes, as bits,
+    that leave before one of them could be over."""
+    found: list[tuple[Needs, int, int, int]] = []
     for number in state.homes[""]:
         queue = state.queues[number]
         if queue.shape.needs.nodes > 1 and queue.head() is not None:
             ready = min(len(queue.heap), may_begin(state, queue.shape.study))
             if ready > 0:
-                found.append((queue.shape.needs, queue.shape.needs.nodes, ready))
-    found += partitions_wanted(state)
+                found.append((queue.shape.needs, queue.shape.needs.nodes, ready, _leaving_too_soon(state, queue)))
+    found += ((*wanted, 0) for wanted in partitions_wanted(state))
     return found
+
+
+def _leaving_too_soon(state: State, queue: ReadyQueue) -> int:
+    """The nodes, as bits, that leave before even the shortest of the queue's most urgent tasks could end there."""
+    if state.lifetimes is None:
+        return 0
+    from cantle.core.scaling.capacity import shortest
+
+    return state.lifetimes.leave_before(state.now + shortest(state, queue)[0])
 
 
 def may_begin(state: State, study: int) -> int:
