@@ -25,7 +25,7 @@ from cantle.engines.launchers.openmpi import OpenMpi
 from cantle.engines.launchers.slurm import Srun
 from cantle.engines.launchers.stale import compressed
 from cantle.engines.process import ProcessEngine
-from cantle.errors import RequestError
+from cantle.errors import StudyError
 from cantle.model.resources import Needs, Node, Place
 from cantle.model.study import Command, Commands, Study
 from cantle.readers.base import ReadOptions
@@ -488,8 +488,8 @@ def test_cantles_own_runs_the_script_once_for_each_rank(tmp_path):
         command(tmp_path, '"$(LAUNCHER)[2p] app"', "cantle")
 
 
-def test_an_unknown_launcher_is_a_wrong_request_and_a_plug_in_is_none(tmp_path):
-    with pytest.raises(RequestError, match=r"batch.launcher: 'nosuch' is not known; known are openmpi, mpich, srun"):
+def test_an_unknown_launcher_is_a_mistake_of_the_study_and_a_plug_in_is_none(tmp_path):
+    with pytest.raises(StudyError, match=r"(?s)batch.launcher: 'nosuch' is not known.* known are openmpi, mpich, srun"):
         command(tmp_path, "$(LAUNCHER) app", batch=", launcher: nosuch")
     made = command(tmp_path, "$(LAUNCHER) app", "cantle.engines.launchers.flux:Flux")
     assert body(made).startswith("flux run -N 2 -n 4")

@@ -213,10 +213,19 @@ def test_memory_and_named_resources_suffice_unless_memory_is_told() -> None:
     assert forecast(made, parse_nodes("4", made, 1000), Limits(), Chances()).end_s == 2.0
 
 
+def test_who_is_restarted_when_his_time_is_up_goes_on_where_he_was() -> None:
+    """With a walltime below the estimate, and restarts without bound, he began from the start for ever."""
+    made = study([Task("t", 0, (), 25.0)], [Step("s", Needs(1), walltime_s=10.0, restartable=True)])
+    found = forecast(made, parse_nodes("2", made, None), Limits(rlimit=0), Chances())
+    assert found.end_s == 25.0 and found.state.succeeded and found.state.attempts == [3]
+    bounded = forecast(made, parse_nodes("2", made, None), Limits(rlimit=1), Chances())
+    assert bounded.end_s == 20.0 and bounded.state.cause_of[0] == "timed out after 1 of 1 restarts"
+
+
 def test_losses_name_a_node_by_number_or_name() -> None:
     nodes = parse_nodes("3x2", study([]), None)
     assert parse_losses(["5:2", "7.5:node0"], nodes) == ((5.0, 2), (7.5, 0))
-    for text in ("5", "x:1", "5:3", "5:"):
+    for text in ("5", "x:1", "5:3", "5:", "inf:1", "nan:1", "-1:1"):
         with pytest.raises(RequestError, match="--lose"):
             parse_losses([text], nodes)
 

@@ -39,6 +39,15 @@ def test_what_is_no_duration(text):
         duration_s(text)
 
 
+@pytest.mark.parametrize("read", [duration_s, walltime_s, memory_mib])
+@pytest.mark.parametrize("unit", ["", "d", "GB"])
+def test_a_number_that_nobody_could_reckon_with_is_none(read, unit):
+    with pytest.raises(ValueError, match=r"is not|is more than there is of anything"):
+        read("9" * 400 + unit)
+    with pytest.raises(ValueError, match=r"is not|is more than there is of anything"):
+        read("9" * 20 + unit)
+
+
 @pytest.mark.parametrize(
     ("text", "seconds", "as_lsf"),
     [

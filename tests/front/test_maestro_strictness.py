@@ -381,6 +381,8 @@ def test_a_key_that_stands_twice_is_an_error(tmp_path):
         ("description:\n\tname: x\n", 2, "not YAML"),
         ("description: {name: x\nstudy: []\n", 2, "not YAML"),
         ("a: 1\nb: @no\n", 2, "not YAML"),
+        ("a: 1\nb: \x01\n", 2, "not YAML: the character '\\x01'"),
+        ("a: [1, 2\n", 1, "not YAML"),
         ("a: 1\nb: &x [*x]\n", 2, "contains itself"),
         ("a: !!python/object:os.system x\n", 1, "cannot read 'x'"),
     ],
@@ -444,3 +446,35 @@ def test_unknown_tokens_stay_as_they_are(tmp_path):
         .command(0, 1, False, (), ())
         .script.endswith("make CXX=$(MPICXX) -j $(nproc) > $(date +%F)\n")
     )
+
+
+HUGE = "1" * 400
+
+
+@pytest.mark.parametrize(
+    ("run", "what"),
+    [
+        (f"procs: {HUGE}", "is far too large: it must be at most 1,000,000,000"),
+        ("nodes: 1000000001", "is 1,000,000,001, but must be at most 1,000,000,000"),
+        (f"resources: {{licence: {HUGE}}}", "is far too large: it must be at most 1,000,000,000"),
+        (f"memory: {HUGE}", "must be '4 GB' or '512 MiB', not"),
+        (f"estimate: {HUGE} s", "must be '90 s', '5 min' or '1:30:00', not"),
+        ("estimate: .nan", "must be '90 s', '5 min' or '1:30:00', not"),
+        (f"walltime: {HUGE}", "must be a walltime, '01:30:00' say, not"),
+        ("walltime: .nan", "must be a walltime, '01:30:00' say, not"),
+        ("priority: .inf", "must be a number or one of held"),
+        ("priority: .nan", "must be a number or one of held"),
+        (f"priority: {HUGE}", "must be a number or one of held"),
+    ],
+)
+def test_a_number_that_the_journal_could_not_tell_again_is_an_error(run, what, tmp_path):
+    problem = the_one(problems(tmp_path, one_step(run)))
+    assert problem.line == 7 and problem.what.startswith(what)
+
+
+def test_a_launcher_that_nobody_knows_is_told_with_its_line(tmp_path):
+    for name, what in (("nosuch", "'nosuch' is not known"), ("no.such:Thing", "launcher no.such:Thing: ")):
+        problem = the_one(problems(tmp_path, one_step(top=f"batch: {{type: local, launcher: '{name}'}}")))
+        assert (problem.line, problem.key) == (7, "batch.launcher") and problem.what.startswith(what)
+        with pytest.raises(RequestError, match="--launcher"):
+            read(write(tmp_path, one_step()), launcher=name)

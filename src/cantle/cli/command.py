@@ -120,6 +120,8 @@ def at_least(least: float, kind: type[int] | type[float] = int) -> Callable[[str
             raise argparse.ArgumentTypeError(f"{text!r} is not {what}") from None
         if not number >= least:
             raise argparse.ArgumentTypeError(f"{text} is below {least}")
+        if number == float("inf"):
+            raise argparse.ArgumentTypeError(f"{text} has no end; where there shall be no bound, say nothing")
         return number
 
     return parse

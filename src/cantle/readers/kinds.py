@@ -30,6 +30,7 @@ from .yaml_nodes import Item, parse
 
 _SYSTEMS = ("slurm", "pbs", "lsf", "flux")
 _MOST = {"cores": MOST_CORES, "gpus": MOST_CORES, "min": MOST_NODES, "max": MOST_NODES, "block": MOST_NODES}
+_MOST_COST = 1e12
 _PROVIDERS = ("local", *_SYSTEMS, "batch", "ssh", "own", "none", "module:class")
 _OF_KIND: dict[str, tuple[str, str]] = {
     "cores": ("cores", "count"),
@@ -289,7 +290,7 @@ class _Reader:
 
     def cost(self, item: Item, path: str) -> float | None:
         """A number that is not negative."""
-        if isinstance(item.value, int | float) and not isinstance(item.value, bool) and 0 <= item.value < float("inf"):
+        if isinstance(item.value, int | float) and not isinstance(item.value, bool) and 0 <= item.value <= _MOST_COST:
             return float(item.value)
         self._findings.wrong(item.line, path, f"must be a number, 0 or more, not {item.text or item.kind}")
         return None

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from cantle.errors import RequestError, StudyError
+from cantle.errors import PluginError, RequestError, StudyError, UserError
 from cantle.model.study import Commands, Study
 
 from .ahead import parsed
@@ -207,14 +207,14 @@ def _launching(
     if named:
         flavour = flavour_named(named, os.geteuid() == 0)
         if flavour is None and named not in NAMES:
-            where = "--launcher" if options.launcher else "batch.launcher:"
             try:
                 launcher_called(named)
-            except RequestError:
-                known = ", ".join(NAMES)
-                raise RequestError(
-                    f"{where} {named!r} is not known; known are {known}, those of plug-ins, and module:name"
-                ) from None
+            except UserError as problem:
+                known = f"known are {', '.join(NAMES)}, those of plug-ins, and module:name"
+                what = str(problem) if isinstance(problem, PluginError) else f"{named!r} is not known"
+                if options.launcher:
+                    raise RequestError(f"--launcher {what}; {known}") from None
+                findings.wrong(spec.lines_of_batch["launcher"], "batch.launcher", what, known)
         if named == OWN:
             _without_parts(plans, findings)
         return Launching(flavour or mpich(), batch, named)

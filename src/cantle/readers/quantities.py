@@ -11,6 +11,10 @@ _AMOUNT = r"(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]+)"
 _NUMBER = r"\d+(?:\.\d*)?|\.\d+"
 _NO_BOUND = {"inf", "infinite", "infinity", "unlimited"}
 
+MOST_S = 1e12
+"""Longer than anything lasts, and short enough to reckon with: 30,000 years."""
+MOST_MIB = 10**12
+
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SPELLINGS = {
     **dict.fromkeys(("ms", "millisecond", "milliseconds"), "ms"),
@@ -27,6 +31,10 @@ for _power, _letter in enumerate("kmgt", start=1):
 
 def duration_s(text: str) -> float:
     """Seconds of `90`, `90 s`, `5 min`, `1 h 30 min` or `1:30:00` (the last field is seconds). Raises ValueError."""
+    return _bounded(_duration_s(text), text)
+
+
+def _duration_s(text: str) -> float:
     text = text.strip()
     if re.fullmatch(_NUMBER, text):
         return float(text)
@@ -47,14 +55,17 @@ def walltime_s(text: str, *, hours_first: bool = False) -> float:
     A number is minutes. `H:M:S`, `D-H`, `D-H:M` and `D-H:M:S` are as Slurm has them. Two fields are minutes and seconds, or
     with `hours_first` hours and minutes, as LSF has them. Durations with units are understood too. Raises ValueError.
     """
-    text = text.strip()
+    return _bounded(_walltime_s(text.strip(), hours_first), text)
+
+
+def _walltime_s(text: str, hours_first: bool) -> float:
     if text.lower() in _NO_BOUND:
         return 0.0
     if re.fullmatch(_NUMBER, text):
         return float(text) * 60
     match = re.fullmatch(_CLOCK, text)
     if not match:
-        return duration_s(text)
+        return _duration_s(text)
     days, first, second, third = match.groups()
     a, b, c = float(first), float(second or 0), float(third or 0)
     if days is not None:
@@ -85,12 +96,19 @@ def memory_mib(text: str) -> int:
     """Whole MiB, rounded up, of `4 GB` (10^9), `512 MiB` (2^20) or `512`, which is MiB already. Raises ValueError."""
     text = text.strip()
     if re.fullmatch(_NUMBER, text):
-        return math.ceil(float(text))
+        return math.ceil(_bounded(float(text), text, MOST_MIB))
     match = re.fullmatch(_AMOUNT, text)
     factor = _BYTES.get(match.group(2).lower()) if match else None
     if match is None or factor is None:
         raise ValueError(f"{text!r} is not an amount of memory")
-    return math.ceil(float(match.group(1)) * factor / 2**20)
+    return math.ceil(_bounded(float(match.group(1)) * factor / 2**20, text, MOST_MIB))
+
+
+def _bounded(number: float, text: str, most: float = MOST_S) -> float:
+    if number > most:
+        shown = text if len(text) < 40 else f"{text[:20]}..."
+        raise ValueError(f"{shown!r} is more than there is of anything")
+    return number
 
 
 def _unit(word: str) -> str:

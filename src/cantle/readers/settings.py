@@ -38,6 +38,8 @@ COUNTS = {
     "retries": 0,
     "streams": 1,
 }
+MOST_COUNT = 1_000_000_000
+"""More than there is of anything."""
 MOST = {"streams": MOST_STREAMS}
 TEXTS = ("bind", "bind gpus", "reservation", "qos", "partition", "kind")
 
@@ -154,7 +156,7 @@ def settings_of(
     for key, setting in settings.items():
         value = apply(setting.value) if isinstance(setting.value, str) else setting.value
         if key in COUNTS:
-            found[key.replace(" ", "_")] = count_of(setting, value, COUNTS[key], findings, MOST.get(key))
+            found[key.replace(" ", "_")] = count_of(setting, value, COUNTS[key], findings, MOST.get(key, MOST_COUNT))
         elif key in TEXTS:
             found[key.replace(" ", "_")] = str(value)
         elif key.startswith("resources."):
@@ -192,8 +194,8 @@ def settings_of(
     return result
 
 
-def count_of(setting: Setting, value: Any, least: int, findings: Findings, most: int | None = None) -> int:
-    """A whole number from `least` to `most` (None: no bound); the least with the problem noted otherwise."""
+def count_of(setting: Setting, value: Any, least: int, findings: Findings, most: int = MOST_COUNT) -> int:
+    """A whole number from `least` to `most`; the nearest with the problem noted otherwise."""
     number = value
     if isinstance(value, str) and value.strip().isdecimal() and len(value) < 1000:
         number = int(value)
@@ -201,8 +203,9 @@ def count_of(setting: Setting, value: Any, least: int, findings: Findings, most:
         _wrong(setting, value, "a whole number", findings)
     elif number < least:
         findings.wrong(setting.line, setting.key, f"is {number}, but must be at least {least}", _origin(setting, value))
-    elif most is not None and number > most:
-        findings.wrong(setting.line, setting.key, *too_many(number, most))
+    elif number > most:
+        what, mend = too_many(number, most)
+        findings.wrong(setting.line, setting.key, what, mend if most == MOST_STREAMS else _origin(setting, value))
         return most
     else:
         return number
@@ -211,6 +214,8 @@ def count_of(setting: Setting, value: Any, least: int, findings: Findings, most:
 
 def too_many(number: int, most: int) -> tuple[str, str]:
     """What to say of more streams than there can be: (what, mend)."""
+    if number > 10**30:
+        return f"is far too large: it must be at most {most:,}", "let each stream do more of the work"
     return f"is {number:,}, but must be at most {most:,}", "let each stream do more of the work"
 
 
@@ -233,15 +238,15 @@ def _walltime(setting: Setting, value: Any, hours_first: bool, findings: Finding
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         _wrong(setting, value, "a walltime, '01:30:00' say", findings)
         return "", 0.0
-    if not isinstance(value, str) and value:
-        meant = clock(value * 60)
-        findings.odd(setting.line, setting.key, f"{value} means minutes to a batch system, {meant}; better write that")
+    text = str(value).strip()
     try:
-        seconds = walltime_s(str(value), hours_first=hours_first)
+        seconds = walltime_s(text, hours_first=hours_first)
     except ValueError:
         _wrong(setting, value, "a walltime, '01:30:00' say", findings)
         return "", 0.0
-    text = str(value).strip()
+    if not isinstance(value, str) and seconds:
+        meant = clock(seconds)
+        findings.odd(setting.line, setting.key, f"{value} means minutes to a batch system, {meant}; better write that")
     as_it_is = not text.strip("0123456789") or is_tidy_clock(text) or not seconds
     return (text if as_it_is else clock(seconds)), seconds
 
@@ -261,9 +266,9 @@ def _priority(setting: Setting, value: Any, findings: Findings) -> float:
             findings.odd(setting.line, setting.key, "nobody would release a held step here, so it merely comes last")
         return PRIORITIES[value.lower()] / 31
     try:
-        if not isinstance(value, bool):
+        if not isinstance(value, bool) and abs(float(value)) <= MOST_COUNT:  # which nan is not
             return float(value) - 0.5
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         pass
     mend = did_you_mean(str(value).lower(), PRIORITIES)
     _wrong(setting, value, "a number or one of held, minimal, low, medium, high, expedited", findings, mend)

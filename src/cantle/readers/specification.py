@@ -57,6 +57,7 @@ class Specification(msgspec.Struct):
     paths: list[PathEntry] = []
     gits: list[GitEntry] = []
     batch: dict[str, Any] = {}
+    lines_of_batch: dict[str, int] = {}
     steps: list[Item] = []
     parameters: list[Parameter] = []
     sound_parameters: bool = True
@@ -217,6 +218,7 @@ def _batch(item: Item, spec: Specification, findings: Findings) -> None:
         if not isinstance(spec.batch.get(key, ""), str):
             findings.wrong(item.lines[key], f"batch.{key}", "must be a name", "openmpi, mpich or srun, say")
             del spec.batch[key]
+    spec.lines_of_batch = item.lines
 
 
 def _parameters(block: Item, spec: Specification, findings: Findings) -> None:

@@ -77,11 +77,17 @@ def parse(
         return item
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
+        line = min(mark.line, text.count("\n", 0, len(text.rstrip()))) + 1 if mark else 0  # it may stand behind the end
         what = " ".join(part for part in (error.context, error.problem) if part)
         mend = "a tab cannot indent YAML" if mark and "\t" in text.splitlines()[mark.line : mark.line + 1] else ""
         if "found character" in what and "token" in what:
             mend = "values that begin with %, @, ` or a tab need quotes"
-        findings.wrong(mark.line + 1 if mark else 0, "", f"not YAML: {what}", mend)
+        findings.wrong(line, "", f"not YAML: {what}", mend)
+    except yaml.reader.ReaderError as error:
+        character = error.character if isinstance(error.character, int) else 0
+        line = text.count("\n", 0, max(0, text.find(chr(character)))) + 1
+        what = f"not YAML: the character {chr(character)!r}, which cannot be printed, stands here"
+        findings.wrong(line, "", what, "remove it, or write it as an escape in double quotes")
     except yaml.YAMLError as error:
         findings.wrong(0, "", f"not YAML: {error}")
     except RecursionError:

@@ -81,10 +81,16 @@ def forecast(
         StudyAdded(0.0, study.name, study.steps, limits=limits, slicing=study.slicing, partitions=study.partitions)
     )
     state.apply(TasksAdded(0.0, 0, tasks))
+
+    def fate(task: int, _attempt: int) -> Fate:
+        """What is left of it: who is restarted when his time is up goes on where he was."""
+        seconds = expected.at(tasks, task, len(state.running[task].on))
+        return Fate(max(0.0, seconds - state.restarts.get(task, 0) * state.step_of(task).walltime_s))
+
     world = SimulatedWorld(
         state,
         [(0.0, nodes)],
-        lambda task, _attempt: Fate(expected.at(tasks, task, len(state.running[task].on))),
+        fate,
         seed=chances.seed,
         start_s=chances.start_delay_s,
         jitter=chances.jitter,
@@ -133,6 +139,8 @@ def parse_losses(texts: Sequence[str], nodes: list[Node]) -> tuple[tuple[float, 
     for text in texts:
         moment, _, name = text.partition(":")
         try:
+            if not 0 <= float(moment) < float("inf"):
+                raise ValueError
             losses.append((float(moment), names[name]))
         except ValueError:
             raise RequestError(f"--lose {text}: write SECOND:NODE, as in 120:3") from None
