@@ -16,6 +16,7 @@ import pytest
 from descriptors_rig import all_numbers_taken
 
 from cantle.allocations.fleet.source import Invitation
+from cantle.allocations.launched import beside
 from cantle.allocations.launched.copies import Copy, copy_of
 from cantle.allocations.launched.meetings import FileMeeting, Word
 from cantle.allocations.launched.pmi import PmiMeeting
@@ -275,30 +276,81 @@ def test_a_launcher_that_has_gone_is_no_place_to_meet() -> None:
     ours.close()
 
 
+COPY_OF_TWO = """
+import os, time
+from cantle.allocations.launched.beside import await_first, widen
+from cantle.allocations.launched.copies import copy_of
+copy = copy_of(os.environ)
+if copy.local_rank:
+    opened = os.pidfd_open
+    def opens(pid):
+        fd = opened(pid)
+        open("found", "w").close()
+        return fd
+    os.pidfd_open = opens
+    print(await_first())
+else:
+    print(sorted(widen(copy)), flush=True)
+    stop = time.monotonic() + 100
+    while not os.path.exists("found") and time.monotonic() < stop:
+        time.sleep(0.01)
+"""
+
+
+def two_copies(folder: Path, second: str, first: str = "{}") -> list[str]:
+    """What two copies say that a launcher has bound to one core each. The first is started like that, then the second."""
+    cores = sorted(os.sched_getaffinity(0))
+    (folder / "copy.py").write_text(COPY_OF_TWO)
+    launcher = "export SLURM_STEP_ID=1 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NUM_NODES=1\n"
+    launcher += "export SLURM_NODEID=0 SLURM_STEP_TASKS_PER_NODE=2\n"
+    for rank, (how, core) in enumerate(((first, cores[0]), (second, cores[-1]))):
+        words = how.format(f"taskset -c {core} {sys.executable} copy.py")
+        launcher += f"SLURM_PROCID={rank} SLURM_LOCALID={rank} {words} > said{rank} &\n"
+    subprocess.run(["bash", "-c", launcher + "wait\n"], cwd=folder, check=True, timeout=200)
+    return [(folder / f"said{rank}").read_text().strip() for rank in (0, 1)]
+
+
+def all_and_true() -> list[str]:
+    cores = sorted(os.sched_getaffinity(0))
+    return [str(sorted({cores[0], cores[-1]})), "True"]
+
+
 @pytest.mark.real
 def test_copies_that_are_bound_each_to_a_core_serve_with_all_cores_of_them(tmp_path: Path) -> None:
-    cores = sorted(os.sched_getaffinity(0))
-    code = (
-        "import os, sys, time\n"
-        "from cantle.allocations.launched.beside import await_first, widen\n"
-        "from cantle.allocations.launched.copies import copy_of\n"
-        "copy = copy_of(os.environ)\n"
-        "if copy.local_rank:\n open('there', 'w').close(); print(await_first())\n"
-        "else:\n"
-        " found = widen(copy)\n"
-        " while not os.path.exists('there'): time.sleep(0.01)\n"
-        " print(sorted(found))\n"
-    )
-    (tmp_path / "copy.py").write_text(code)
-    script = (
-        "export SLURM_STEP_ID=1 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NUM_NODES=1 SLURM_NODEID=0 SLURM_STEP_TASKS_PER_NODE=2\n"
-        f"SLURM_PROCID=0 SLURM_LOCALID=0 taskset -c {cores[0]} {sys.executable} copy.py > first &\n"
-        f"SLURM_PROCID=1 SLURM_LOCALID=1 taskset -c {cores[-1]} {sys.executable} copy.py > second &\n"
-        "wait\n"
-    )
-    subprocess.run(["bash", "-c", script], cwd=tmp_path, check=True, timeout=200)
-    assert (tmp_path / "first").read_text().strip() == str(sorted({cores[0], cores[-1]}))
-    assert (tmp_path / "second").read_text().strip() == "True"
+    assert two_copies(tmp_path, "{}") == all_and_true()
+
+
+@pytest.mark.real
+def test_on_a_slow_machine_copies_are_waited_for_as_long_as_their_launcher_starts_them(tmp_path: Path) -> None:
+    """The launcher's child is there, and becomes what it shall be only after more than two seconds."""
+    slow = "env -u SLURM_LOCALID bash -c 'sleep 2.5; SLURM_LOCALID=%d exec {}'"
+    assert two_copies(tmp_path, slow % 1, slow % 0) == all_and_true()
+    folder = tmp_path / "first"
+    folder.mkdir()
+    assert two_copies(folder, "{}", slow % 0) == all_and_true()
+
+
+@pytest.mark.real
+def test_copies_within_scripts_find_each_other(tmp_path: Path) -> None:
+    script = "bash -c '{}; exit $?'"
+    assert two_copies(tmp_path, script, script) == all_and_true()
+
+
+@pytest.mark.real
+def test_a_first_copy_that_has_ended_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert two_copies(tmp_path, "{}", "true {}") == ["", "False"]
+    ended = subprocess.Popen(["true"], env={"SLURM_LOCALID": "0"})
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+    monkeypatch.setattr("cantle.allocations.launched.beside.processes.children", lambda _pid: [ended.pid])
+    assert beside._copies(os.getppid()) == ({}, False), "its launcher has not yet asked how it ended"
+    ended.wait()
+
+
+def test_where_the_launcher_hides_its_children_nobody_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cantle.allocations.launched.beside.processes.children", lambda _pid: [])
+    monkeypatch.setattr("cantle.allocations.launched.beside.time.sleep", lambda _seconds: pytest.fail("it waits"))
+    cores = os.sched_getaffinity(0)
+    assert beside.widen(Copy("srun", 0, 4, 0, 4, 1, "")) == cores
 
 
 def test_o16_a_launch_of_a_run_that_is_itself_a_step_goes_beside_that_step_on_its_own_cores() -> None:

@@ -44,7 +44,7 @@ def test_a_copy_waits_for_the_one_that_serves(monkeypatch: pytest.MonkeyPatch) -
     with all_numbers_taken():
         first = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
         assert first.stdin is not None
-        monkeypatch.setattr(beside, "_siblings", lambda: {0: first.pid})
+        monkeypatch.setattr(beside, "_copies", lambda _launcher: ({0: first.pid}, False))
         ends = threading.Timer(0.2, first.stdin.close)
         ends.start()
         assert beside.await_first()

@@ -14,6 +14,7 @@ import pytest
 from hosted_rig import Calc, processes, said, until
 from test_going_partitions import GoingRun
 
+from cantle.engines.hosted import ray
 from cantle.model.records import PartitionFailed, PartitionStarted, PartitionTold, TaskEnded
 
 if find_spec("ray") is None:  # importing it would make this process, and with it all runners, large
@@ -44,20 +45,21 @@ def of_run(directory: Path, *words: str) -> list[int]:
     return processes(lambda line, environ: mark in environ and all(word.encode() in line for word in words))
 
 
-def folders() -> set[str]:
-    return {path.name for path in Path(tempfile.gettempdir()).glob("cantle-ray-*")}
+def folders(run: GoingRun) -> list[Path]:
+    """Where Ray keeps its files on the nodes of the run's partition, as far as they are there."""
+    names = [ray.folder_name(str(run.directory), 0, f"node{n}") for n in (1, 2, 3)]
+    return [path for name in names if (path := Path(tempfile.gettempdir()) / name).exists()]
 
 
-def ended_well(run: GoingRun, before: set[str]) -> None:
+def ended_well(run: GoingRun) -> None:
     assert run.process.wait(60) == 0, run.told.read_text()
     until(lambda: of_run(run.directory) == [])
-    assert folders() <= before
+    assert folders(run) == []
 
 
 def test_a_step_computes_with_no_more_than_init_and_a_wider_partition_has_a_node_more_and_then_less(
     tmp_path: Path,
 ) -> None:
-    before = folders()
     run = begun(
         tmp_path,
         f"""
@@ -71,17 +73,17 @@ say("narrow", {SUM})
         "3x2",
     )
     assert said(tmp_path, "sum", run) == str((2470, 4.0))
+    assert len(folders(run)) == 2
     assert run.partition("resize", "calc", "3").returncode == 0
     said(tmp_path, "wide", run)
     assert run.partition("resize", "calc", "1", "--wait").returncode == 0
     assert said(tmp_path, "narrow", run) == "2470"
-    ended_well(run, before)
+    ended_well(run)
     assert [record for record in run.records() if isinstance(record, PartitionTold)] == []
     assert len([record for record in run.records() if isinstance(record, PartitionStarted)]) == 1
 
 
 def test_a_killed_worker_is_replaced_and_a_killed_head_fails_its_partition_and_not_the_run(tmp_path: Path) -> None:
-    before = folders()
     run = begun(
         tmp_path,
         f"""
@@ -100,7 +102,7 @@ say("sum", {SUM})
     said(tmp_path, "again", run)
     os.kill(of_run(run.directory, "gcs_server")[0], signal.SIGKILL)
     assert said(tmp_path, "sum", run) == "2470"
-    ended_well(run, before)
+    ended_well(run)
     records = run.records()
     (told,) = [record for record in records if isinstance(record, PartitionTold)]
     assert "its ray worker on node2 died and is replaced: exit code 1" in told.what

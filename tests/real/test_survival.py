@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -165,34 +166,73 @@ def test_a_second_conductor_is_kept_out_and_told_who_is_at_work(tmp_path: Path) 
         conductor.communicate(timeout=120)
 
 
+class SmallDisk:
+    """A disk of 600 KiB that only processes in a mount namespace of their own see. Whoever is not root is root there."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        own = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+        mount = f"mount -t tmpfs -o size=600k tmpfs {place} && echo mounted && exec cat"
+        self._holder = subprocess.Popen(
+            ["unshare", "--mount", *own, "sh", "-c", mount], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert self._holder.stdout is not None
+        self.is_there = self._holder.stdout.readline() == b"mounted\n"
+        self.root = Path(f"/proc/{self._holder.pid}/root")
+        """Under this its files are seen from here."""
+        enter = ["nsenter", f"--target={self._holder.pid}", "--mount", f"--wd={place.parent}"]
+        self._enter = enter if os.geteuid() == 0 else [*enter, "--user", "--preserve-credentials"]
+
+    def cantle(self, *words: str) -> tuple[int, str]:
+        """The command line beside it, with the exit status and what was told."""
+        done = subprocess.run(
+            [*self._enter, *CANTLE, *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=240,
+            check=False,
+        )
+        return done.returncode, done.stdout.decode(errors="replace")
+
+    def remount(self, options: str) -> None:
+        """With its old options left out: who it belongs to has other numbers outside."""
+        mount = ["mount", "--options-mode", "ignore", "-o", f"remount,{options}", str(self.place)]
+        subprocess.run([*self._enter, *mount], check=True)
+
+    def close(self) -> None:
+        """With the last process that sees it, it is gone."""
+        self._holder.communicate()
+
+
 @pytest.fixture
-def small_disk(tmp_path: Path):
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small disk needs root")
+def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
     place = tmp_path / "disk"
     place.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", place], check=False).returncode:
-        pytest.skip("tmpfs cannot be mounted here")
-    yield place
-    subprocess.run(["umount", "-l", place], check=True)
+    disk = SmallDisk(place)
+    try:
+        if not disk.is_there:
+            pytest.skip("a small disk needs root, or a kernel that lets everybody have namespaces")
+        yield disk
+    finally:
+        disk.close()
 
 
-def test_a_full_disk_is_told_clearly_and_resume_works_once_there_is_room(small_disk: Path, tmp_path: Path) -> None:
-    filler = small_disk / "filler"
+def test_a_full_disk_is_told_clearly_and_resume_works_once_there_is_room(small_disk: SmallDisk, tmp_path: Path) -> None:
+    filler = small_disk.place / "filler"
     ran = tmp_path / "ran.txt"
     command = f"if [ {{}} = 40 ]; then dd if=/dev/zero of={filler} bs=4096; fi 2>/dev/null; echo {{}} >> {ran}"
-    out = str(small_disk / "out")
-    code, told = cantle("map", command, "--range", "1-3000", "--cores", "1", "-q", "-o", out, cwd=tmp_path)
+    out = str(small_disk.place / "out")
+    code, told = small_disk.cantle("map", command, "--range", "1-3000", "--cores", "1", "-q", "-o", out)
     assert code == 1, told
     assert "no space is left" in told
     assert f"cantle resume {out}" in told
     assert "Traceback" not in told
-    filler.unlink()
-    subprocess.run(["mount", "-o", "remount,size=20m", small_disk], check=True)
-    code, told = cantle("resume", out, "--cores", "1", "-q", cwd=tmp_path)
+    Path(f"{small_disk.root}{filler}").unlink()
+    small_disk.remount("size=20m")
+    code, told = small_disk.cantle("resume", out, "--cores", "1", "-q")
     assert code == 0, told
     attempts: Counter[int] = Counter()
-    for record in read(f"{out}/.cantle/journal.jsonl"):
+    for record in read(f"{small_disk.root}{out}/.cantle/journal.jsonl"):
         if isinstance(record, Launch):
             attempts[record.task] += 1
     names = Counter(int(line) - 1 for line in ran.read_text().split())
@@ -200,9 +240,9 @@ def test_a_full_disk_is_told_clearly_and_resume_works_once_there_is_room(small_d
     assert all(times <= max(1, attempts[task]) + 1 for task, times in names.items())
 
 
-def test_a_read_only_directory_is_told_clearly(small_disk: Path, tmp_path: Path) -> None:
-    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
-    code, told = cantle("map", "true {}", "--range", "1-2", "-o", str(small_disk / "out"), cwd=tmp_path)
+def test_a_read_only_directory_is_told_clearly(small_disk: SmallDisk) -> None:
+    small_disk.remount("ro,size=600k")
+    code, told = small_disk.cantle("map", "true {}", "--range", "1-2", "-o", str(small_disk.place / "out"))
     assert code == 1
     assert "read-only" in told
     assert "Traceback" not in told

@@ -54,7 +54,7 @@ class Ray:
             where,
             station.name,
             site.host(station),
-            _folder_name(site, station),
+            folder_name(site.run, site.partition, station.name),
             str(station.n_cores),
             str(station.n_gpus),
             str(station.memory_mib),
@@ -74,7 +74,7 @@ def _variables(site: Site) -> dict[str, str]:
     }
 
 
-def _folder_name(site: Site, station: Station) -> str:
+def folder_name(run: str, partition: int, node: str) -> str:
     """The same for the same node of the same partition of a run: what one that was killed left is removed by the next."""
-    mark = f"{site.run}\0{site.partition}\0{station.name}"
+    mark = f"{run}\0{partition}\0{node}"
     return f"cantle-ray-{hashlib.sha256(mark.encode()).hexdigest()[:10]}"
