@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import cantle
+from cantle.cli.watching import wait_for
 from cantle.errors import PilotGoneError
 from cantle.store.layout import Layout
 
@@ -81,6 +82,69 @@ def test_a_run_whose_directory_is_removed_stops_and_says_why(
     assert not (tmp_path / "out" / ".cantle").exists()
 
 
+LAST = "touch {folder}/begun; until test -e {folder}/go; do sleep 0.05; done; sleep 0.2"
+
+
+@pytest.mark.parametrize("how", [[], ["--json"], ["-q"]])
+def test_a_run_that_is_over_before_it_could_hear_of_that_looks_once_more(tmp_path: Path, how: list[str]) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "cantle", "map", LAST.format(folder=tmp_path), "--range", "1-1", "-o", "out", *how],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as run:
+        _until(lambda: (tmp_path / "begun").exists())
+        (tmp_path / "out").rename(tmp_path / "other")
+        (tmp_path / "go").touch()
+        said = run.communicate(timeout=WAIT_S)[0]
+    assert run.returncode == 3, said
+    assert how == ["-q"] or f"{tmp_path}/out is not there any more. If it was removed, so are the results" in said
+    assert ('"exit":3' if how == ["--json"] else "but what they left is not in out any more") in said
+    assert not (tmp_path / "out").exists()
+    status = subprocess.run(
+        [sys.executable, "-m", "cantle", "wait", "other"], cwd=tmp_path, capture_output=True, text=True, timeout=WAIT_S
+    )
+    assert status.returncode == 0, "where it is now all is done"
+
+
+def test_what_failed_in_a_run_that_was_taken_away_is_not_to_be_gone_on_with_there(tmp_path: Path) -> None:
+    failing = f"{LAST}; exit 5".format(folder=tmp_path)
+    with subprocess.Popen(
+        [sys.executable, "-m", "cantle", "map", failing, "--range", "1-1", "-o", "out"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as run:
+        _until(lambda: (tmp_path / "begun").exists())
+        _remove(tmp_path / "out")
+        (tmp_path / "go").touch()
+        said = run.communicate(timeout=WAIT_S)[0]
+    assert run.returncode == 2
+    assert "/out is not there any more" in said and "Go on where it ended" not in said
+
+
+def test_a_run_in_whose_place_another_one_was_begun_does_not_say_that_all_is_there(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "cantle", "map", LAST.format(folder=tmp_path), "--range", "1-1", "-o", "out"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as run:
+        _until(lambda: (tmp_path / "begun").exists())
+        (tmp_path / "out").rename(tmp_path / "other")
+        another = [sys.executable, "-m", "cantle", "map", "true", "--range", "1-2", "-o", "out"]
+        assert subprocess.run(another, cwd=tmp_path, capture_output=True, timeout=WAIT_S).returncode == 0
+        written = (tmp_path / "out" / "status.csv").read_bytes()
+        (tmp_path / "go").touch()
+        said = run.communicate(timeout=WAIT_S)[0]
+    assert run.returncode == 3, said
+    assert "is not what this run has written: it was removed, or replaced" in said
+    assert (tmp_path / "out" / "status.csv").read_bytes() == written, "it is the other run's"
+
+
 def test_a_run_whose_directory_is_moved_goes_on_where_it_is_now(
     tmp_path: Path, begun: Callable[[str], subprocess.Popen[str]]
 ) -> None:
@@ -107,6 +171,47 @@ def test_only_a_directory_of_which_all_is_gone_counts_as_gone(tmp_path: Path) ->
     assert layout.is_gone()
     layout.directory.touch()
     assert layout.is_gone(), "a file has its name"
+
+
+def test_whose_directory_at_a_pilot_is_removed_is_told_there_and_by_who_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    command = LAST.format(folder=tmp_path)
+    (tmp_path / "study.yaml").write_text(
+        f"description: {{name: gone, description: x}}\nstudy: [{{name: a, description: d, run: {{cmd: '{command}'}}}}]\n"
+    )
+
+    def cantle_(*words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "cantle", *words],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def said(process: subprocess.Popen[str]) -> str:
+        return process.communicate(timeout=WAIT_S)[0]
+
+    said(cantle_("up", str(tmp_path / "pilot"), "--nodes", "1x1"))
+    try:
+        said(cantle_("submit", "study.yaml", "--pilot", str(tmp_path / "pilot"), "-o", "out"))
+        _until(lambda: (tmp_path / "begun").exists())
+        gone = f"{tmp_path}/out is not there any more. If it was removed, so are the results"
+        sleep = time.sleep
+
+        def remove_while_it_waits(seconds: float) -> None:
+            monkeypatch.setattr(time, "sleep", sleep)
+            _remove(tmp_path / "out")
+
+        monkeypatch.setattr(time, "sleep", remove_while_it_waits)
+        assert wait_for(tmp_path / "out", WAIT_S) == 1
+        assert gone in capsys.readouterr().err
+        (tmp_path / "go").touch()
+        _until(lambda: gone in (tmp_path / "pilot" / "pilot.log").read_text())
+    finally:
+        assert "is down" in said(cantle_("down", str(tmp_path / "pilot")))
 
 
 def test_a_program_that_stays_is_told_when_its_runs_directory_is_removed(

@@ -77,6 +77,11 @@ def _watch(
                 break
             if run.condition == Condition.DEAD:
                 progress.abandon()
+                if run.layout.is_gone():
+                    from cantle.runtime.conducting import taken_away
+
+                    say(f"cantle: {taken_away(run.layout)}")
+                    return DIED
                 say(f"cantle: {where} died, and with it all that ran; begin it again, and the study goes on")
                 return DIED
             pause = _QUICK_S if news else min(1.3 * pause, _SLOW_S)

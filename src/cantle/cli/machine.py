@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from cantle.model.study import Limits, Study
     from cantle.report.progress import Progress
     from cantle.report.statusfile import StatusFile
-    from cantle.runtime.conducting import Conductor, Machine
+    from cantle.runtime.conducting import Conductor, Machine, Outcome
     from cantle.runtime.inbox import SelectInbox
     from cantle.store.layout import Layout
 
@@ -333,7 +333,7 @@ def conduct(conductor: Conductor, machine: Machine, asked: Namespace) -> int:
             outcome = conductor.conduct(machine, decider, (shown,), shown.note)
         finally:
             conductor.close()
-        shown.finish(outcome.state, outcome.exit_code)
+        shown.finish(outcome)
     except BaseException:
         shown.abandon()
         raise
@@ -369,11 +369,12 @@ class _Shown:
         """Tell something that is not about a task."""
         (self._made or self._make())[0].note(text)
 
-    def finish(self, state: State, exit_code: int) -> None:
-        """The run is over: the last words, and the last status file."""
+    def finish(self, outcome: Outcome) -> None:
+        """The run is over: the last words, and the last status file, where it is this run's."""
         progress, status = self._made or self._make()
-        status.write(state)
-        progress.finish(state, exit_code, self._conductor.layout.directory)
+        if not outcome.lost:
+            status.write(outcome.state)
+        progress.finish(outcome.state, outcome.exit_code, self._conductor.layout.directory)
 
     def abandon(self) -> None:
         """The run broke off: what is known goes into the status file, and somebody else tells why."""

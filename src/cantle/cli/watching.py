@@ -187,7 +187,9 @@ def wait_for(directory: Path, timeout_s: float | None = None) -> int:
         condition = run.condition
         now = monotonic()
         if condition == Condition.DEAD:
-            print(f"cantle: {headline(run)}", file=sys.stderr)
+            from cantle.runtime.conducting import taken_away
+
+            print(f"cantle: {taken_away(run.layout) if run.layout.is_gone() else headline(run)}", file=sys.stderr)
             return NOT_TOLD
         if condition in OVER:
             # Its conductor is closing its files, or has just taken the run up to go on with it.

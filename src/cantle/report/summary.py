@@ -25,9 +25,12 @@ def summary_lines(
 ) -> Iterator[str]:
     """The summary, line by line: how it ended, what failed and how to try it by hand, how to go on."""
     name = state.studies[0].added.name if state.studies else "run"
-    if exit_code == 0:
+    if state.succeeded:
         what = f"all {count(len(state.tasks), 'task')}" if len(state.tasks) > 1 else count(len(state.tasks), "task")
-        yield f"{name}: {what} done in {duration(seconds)}, in {typed(directory)}"
+        where = (
+            f"in {typed(directory)}" if exit_code == 0 else f"but what they left is not in {typed(directory)} any more"
+        )
+        yield f"{name}: {what} done in {duration(seconds)}, {where}"
         return
     verb = "stopped" if state.stopping else "canceled" if exit_code == 3 else "failed"
     reason = f" ({state.stopping})" if state.stopping else ""

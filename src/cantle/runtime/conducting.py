@@ -86,11 +86,13 @@ class Machine(msgspec.Struct):
 class Outcome(msgspec.Struct):
     """How a run ended: 0 all done, 2 something failed, 3 canceled or stopped (as Maestro's foreground mode says it).
 
-    4 when its allocation ended: what is left runs when it is resumed.
+    4 when its allocation ended: what is left runs when it is resumed. `lost`: what it wrote is not where it was begun any more;
+    then nothing is done for whoever looks there, and it is 3 at least.
     """
 
     state: State
     exit_code: int
+    lost: bool = False
 
 
 class Conductor:
@@ -150,9 +152,11 @@ class Conductor:
             for function in asked:
                 function.close()
             world.close()
-        if self.layout.is_gone() and self.state.stopping != TAKEN_AWAY:
+        code, lost = exit_code(self.state), not self.journal.is_there()
+        if lost and self.state.stopping != TAKEN_AWAY:
             note(taken_away(self.layout))
-        return Outcome(self.state, exit_code(self.state))
+            self.state.apply(StopAsked(self.inbox.now(), TAKEN_AWAY))
+        return Outcome(self.state, (code or 3) if lost else code, lost)
 
     def close(self) -> None:
         """Let the journal reach the disk, and let go of the directory."""
@@ -240,7 +244,10 @@ class Conductor:
 
 
 def taken_away(layout: Layout) -> str:
-    """What is told when a run's directory is gone."""
+    """What is told when a run's directory is gone, or another run's journal lies in it."""
+    if not layout.is_gone():
+        what = "it was removed, or replaced, and with it what is known of the run"
+        return f"{layout.journal} is not what this run has written: {what}"
     return (
         f"{layout.directory} is not there any more. If it was removed, so are the results; if it was moved, the run can be "
         "resumed where it is now"

@@ -143,6 +143,16 @@ class Journal:
             self._failed = True
             raise write_failure(self.path, error) from error
 
+    def is_there(self) -> bool:
+        """Whether what was written can be found where it was begun; also where that cannot be told. Two system calls."""
+        try:
+            there, mine = self.path.stat(), os.fstat(self._fd)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            return True
+        return (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)
+
     def close(self) -> None:
         """Flush, wait for the disk, end the thread, close. Raises JournalError when something could not be written.
 

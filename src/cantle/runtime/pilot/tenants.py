@@ -120,6 +120,12 @@ class Tenant:
         """
         if self.lost:
             return ""
+        if not self.journal.is_there():
+            from cantle.runtime.conducting import taken_away
+
+            self.abandon()
+            self.lock.release()
+            return taken_away(self.layout)
         trouble = ""
         try:
             self.status.write(state)
