@@ -127,6 +127,30 @@ def test_a_runner_that_was_handed_a_lane_serves_over_it_and_has_this_machines_na
     )
 
 
+def test_o40_tasks_with_the_environment_of_a_runner_in_a_job_see_the_job_and_nothing_of_its_shape(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {
+        "WHOSE": "the runner's",
+        "SLURM_JOB_ID": "9",
+        "SLURM_NTASKS": "2",
+        "SLURM_MEM_PER_CPU": "1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    joined = Joined(own_env=True)
+    try:
+        begin(joined, tmp_path, 'echo "$WHOSE|$SLURM_JOB_ID|$SLURM_NTASKS|$SLURM_MEM_PER_CPU"')
+        heard: list[Up] = []
+        while not heard or not isinstance(heard[-1], Ended):
+            more = joined.conductor.hear()
+            assert more is not None
+            heard += more
+        [out] = tmp_path.glob("task.*.out")
+        assert out.read_text() == "the runner's|9||\n"
+    finally:
+        joined.close()
+
+
 def test_when_the_conductor_ends_the_lane_the_runner_ends_its_tasks_and_says_so_when_that_is_done(
     joined: Joined, tmp_path: Path
 ) -> None:

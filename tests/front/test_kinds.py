@@ -62,6 +62,19 @@ def test_a_text_may_leave_out_what_stands_around_the_kinds() -> None:
     assert kinds_in_words('{"cpu": {"cores": 4, "provider": "local"}}') == (kind,)
 
 
+@pytest.mark.parametrize(
+    ("said", "commands"),
+    [
+        ("[module load gcc, 'export A=\"b c\"']", ("module load gcc", 'export A="b c"')),
+        ("'. /site/env && cd /tmp'", (". /site/env && cd /tmp",)),
+        ("[]", ()),
+    ],
+)
+def test_commands_of_a_set_up_stay_as_they_are_written(said: str, commands: tuple[str, ...]) -> None:
+    (kind,) = kinds_in_words(f"cpu: {{cores: 4, provider: slurm, setup: {said}}}")
+    assert kind.job.setup == commands
+
+
 def test_a_file_is_read_and_one_that_is_not_there_is_told(tmp_path: Path) -> None:
     (tmp_path / "kinds.yaml").write_text(TEXT)
     assert len(kinds_in_words(str(tmp_path / "kinds.yaml"))) == 7
@@ -93,6 +106,9 @@ def test_a_file_is_read_and_one_that_is_not_there_is_told(tmp_path: Path) -> Non
         ("kinds: {}", "there is no kind"),
         ("cpu: {cores: 1000000000}", "kinds.cpu.cores: 1,000,000,000 are more than the 100,000 that there can be"),
         ("cpu: {cores: 1, min: 1000000000}", "kinds.cpu.min: 1,000,000,000 are more than the 100,000 that"),
+        ("cpu: {cores: 1, provider: slurm, setup: [[a]]}", "kinds.cpu.setup: must list commands, each of them text"),
+        ("cpu: {cores: 1, provider: slurm, setup: {a: 1}}", "kinds.cpu.setup: must be text, not"),
+        ("cpu: {cores: 1, provider: local, setup: x}", "kinds.cpu.setup: means nothing to the provider of this kind"),
         (
             "cpu: {cores: 1, max: 5000, provider: local}",
             "kinds.cpu.max: 5,000 are more than the 1,000 into which one machine",

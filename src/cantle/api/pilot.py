@@ -87,8 +87,9 @@ class Pilot:
     At the end of its `with` block all calls are waited for; when the block is left by an exception, they are canceled first.
     """
 
-    def __init__(self, opened: Opened) -> None:
+    def __init__(self, opened: Opened, initializer: Callable[[], Any] | None = None) -> None:
         self._opened = opened
+        self._initializer = initializer
         self.directory = opened.directory
         """Where the journal of this program's calls lies: for `cantle status`, `report`, `explain`."""
         self._partitions: dict[str, Partition] = {}
@@ -130,7 +131,7 @@ class Pilot:
         if known is None or known[0] is not seat or not known[3].holds():
             meaning = Meaning(task.function)
             try:
-                digest, body = pack_function(task.function, RELOADS.stamps)
+                digest, body = pack_function(self._prepared(task.function), RELOADS.stamps)
             except Exception as problem:
                 problem.add_note(f"The function {task.step.name} cannot be pickled, with the values that it refers to.")
                 raise
@@ -178,6 +179,14 @@ class Pilot:
             raise
         self._aside.take(file, future.number)
         return future
+
+    def _prepared(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function as workers call it."""
+        if self._initializer is None:
+            return function
+        from cantle.runner.calling.prepared import Prepared
+
+        return Prepared(function, self._initializer)
 
     def cancel(self) -> None:
         """End all calls that are not over."""
@@ -363,6 +372,7 @@ def open(
     directory: str | os.PathLike[str] | None = None,
     name: str = "",
     options: Sequence[str] = (),
+    initializer: Callable[[], Any] | None = None,
 ) -> Pilot:
     """A pilot for this program's calls: this machine, unless something else is said.
 
@@ -370,7 +380,8 @@ def open(
     batch system, by what their kind says (`{"cores": 64, "max": 20}`); `kinds`: the same for several by name, or a file.
     `scaling`: policies and bounds; a function of a snapshot may be one, and is pickled. `pilot`: one that is up already, by
     name; then none of these. `directory`: for the journal of the calls; by default a new one here. `name`: of the study.
-    `options`: further words for `cantle up`.
+    `options`: further words for `cantle up`. `initializer`: a function without arguments, called on each worker before the
+    first call of each function there, or once if it can be imported.
 
     Raises RequestError, MachineError.
     """
@@ -408,7 +419,9 @@ def open(
     functions = HandedIn()
     for policy in _policies(scaling):
         words += ["--scaling", policy if isinstance(policy, str) else functions.take(policy)]
-    return Pilot(begin(pilot, Path(directory) if directory is not None else None, name, words, functions))
+    if initializer is not None and not callable(initializer):
+        raise RequestError(f"initializer={shown(initializer)} is no function")
+    return Pilot(begin(pilot, Path(directory) if directory is not None else None, name, words, functions), initializer)
 
 
 def _policies(given: Any) -> Sequence[str | Callable[[Snapshot], Any]]:

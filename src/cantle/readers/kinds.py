@@ -48,7 +48,7 @@ _OF_KIND: dict[str, tuple[str, str]] = {
 _OF_JOB = ("queue", "account", "reservation", "qos", "constraint")
 _OF_PROVIDER: dict[By, tuple[str, ...]] = {
     "local": ("after",),
-    "batch": (*_OF_JOB, "args", "whole_nodes"),
+    "batch": (*_OF_JOB, "args", "whole_nodes", "setup"),
     "hosts": ("hosts",),
     "own": ("add", "remove", "timeout", "joins_within"),
     "plugin": (),
@@ -188,6 +188,7 @@ class _Reader:
             whole_nodes=self._item.mapping["whole_nodes"].value is True
             if "whole_nodes" in self._item.mapping
             else False,
+            setup=self._commands("setup"),
         )
         return Declared(
             kind,
@@ -263,6 +264,16 @@ class _Reader:
         except ValueError as problem:
             self._wrong(item, key, f"cannot be split into words: {problem}")
             return ()
+
+    def _commands(self, key: str) -> tuple[str, ...]:
+        """One command line, or a list of them."""
+        item = self._item.mapping.get(key)
+        if item is not None and isinstance(item.value, list):
+            if all(isinstance(each.value, str) and each.value.strip() for each in item.value):
+                return tuple(each.text for each in item.value)
+            self._wrong(item, key, "must list commands, each of them text", "write [module load gcc, export A=1]")
+            return ()
+        return (text,) if (text := self._text(key)) else ()
 
     def _text(self, key: str) -> str:
         item = self._item.mapping.get(key)

@@ -129,7 +129,7 @@ class RunnersLane(Lane):
         if not isinstance(message, Setup):
             return message
         own_env = self._handed.own_env
-        env = dict(os.environb) if own_env else {**message.env, **_own()}
+        env = _without_the_jobs_shape() if own_env else {**message.env, **_own()}
         if own_env:
             env.update({name: value for name, value in message.env.items() if name.startswith(b"CANTLE_")})
         else:
@@ -145,6 +145,13 @@ class RunnersLane(Lane):
                     raise UnusableError(f"{folder} cannot be made: {error.strerror}") from None
         _tell(self._end, Told("home", os.path.dirname(message.packed)))
         return replace(message, env=env)
+
+
+def _without_the_jobs_shape() -> dict[bytes, bytes]:
+    """This process's environment, without what says how the job, or the launcher, in which it runs was shaped."""
+    from cantle.allocations.batch.stale import cleaned
+
+    return {os.fsencode(name): os.fsencode(value) for name, value in cleaned(os.environ).items()}
 
 
 def _own() -> dict[bytes, bytes]:

@@ -22,7 +22,7 @@ _VARIABLE = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*")
 _FUNCTION = re.compile(rb"BASH_FUNC_([A-Za-z_][\w-]*)%%")
 _NOT_INHERITED = re.compile(rb"(PWD|OLDPWD|SHLVL|_|HOSTNAME|SSH_\w+|CANTLE_\w+|BASH_ENV|ENV|BASHOPTS|SHELLOPTS)")
 """What of an environment belongs to a shell, or to the machine that it runs on."""
-_MODULES = (
+MODULES = (
     '"${LMOD_PKG:-/nonexistent}/init/bash"',
     '"${MODULESHOME:-/nonexistent}/init/bash"',
     "/etc/profile.d/lmod.sh",
@@ -31,6 +31,7 @@ _MODULES = (
     "/usr/share/modules/init/bash",
     "/usr/share/Modules/init/bash",
 )
+"""Where `module` is defined, as words for a shell."""
 
 
 def set_up(host: Host, environ: Mapping[bytes, bytes], python: str) -> list[bytes]:
@@ -68,7 +69,7 @@ def _exports(environ: Mapping[bytes, bytes]) -> list[bytes]:
 
 def _find_modules() -> list[bytes]:
     """Where nobody has defined `module`, which only login shells do, look where it is defined."""
-    files = " ".join(_MODULES)
+    files = " ".join(MODULES)
     return [
         b"for cantle_file in %s; do" % files.encode(),
         b'type module >/dev/null 2>&1 && break; [ -r "$cantle_file" ] && . "$cantle_file" </dev/null',

@@ -54,7 +54,10 @@ class FindsByName(Protocol):
 
 
 class JobOptions(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a job needs beside its nodes; as in `JobWanted`. `whole_nodes`: nobody shares them."""
+    """What a job needs beside its nodes; as in `JobWanted`. `whole_nodes`: nobody shares them.
+
+    `setup`: commands that are done on each of its nodes before the runner begins there, whose environment tasks have then.
+    """
 
     queue: str = ""
     account: str = ""
@@ -63,6 +66,7 @@ class JobOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     constraint: str = ""
     extra: tuple[str, ...] = ()
     whole_nodes: bool = False
+    setup: tuple[str, ...] = ()
 
 
 class _Job:
@@ -163,7 +167,7 @@ class BatchProvider:
         script, output = folder / f"{asked.token}.sh", folder / f"{asked.token}.out"
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            script.write_text(text_of(asked, kind, self._system.name, nodes))
+            script.write_text(text_of(asked, kind, self._system.name, nodes, options.setup))
             script.chmod(0o700)
         except OSError as error:
             raise MachineError(f"cannot write {script}: {error.strerror}") from error

@@ -7,7 +7,9 @@ find that nobody answers, and end by themselves.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
+from cantle.allocations.hosts.setting_up import MODULES
 from cantle.errors import RequestError
 from cantle.model.kinds import Kind
 
@@ -18,8 +20,11 @@ _INSTANCE = {"slurm": "$SLURM_JOB_ID", "pbs": "$PBS_JOBID", "lsf": "$LSB_JOBID",
 _OTHER = "INSTANCE"
 
 
-def text_of(asked: Asked, kind: Kind, system: str, nodes: int) -> str:
-    """The script. Raises RequestError for several nodes on a batch system of which it is not known how each is reached."""
+def text_of(asked: Asked, kind: Kind, system: str, nodes: int, setup: Sequence[str] = ()) -> str:
+    """The script. `setup`: commands that come before each runner.
+
+    Raises RequestError for several nodes on a batch system of which it is not known how each is reached.
+    """
     assert asked.invitation is not None
     lines = [
         "#!/bin/bash",
@@ -29,13 +34,17 @@ def text_of(asked: Asked, kind: Kind, system: str, nodes: int) -> str:
     ]
     if kind.lasts_s:
         lines.append(f"until=$(( $(date +%s) + {-(-int(kind.lasts_s) // 60) * 60} ))")
-        lines.append("until=${SLURM_JOB_END_TIME:-$until}")
+        lines.append("export until=${SLURM_JOB_END_TIME:-$until}")
     words = asked.invitation.answering(asked.number, _OTHER).command(*_options(kind))
     runner = shlex.join(words).replace(f":{_OTHER}", f':"{_INSTANCE.get(system, "$JOB_ID")}"')
     if kind.lasts_s:
         runner += ' --until "$until"'
+    begin = [f"exec {runner}"]
+    if setup:
+        begin = [*_done_first(setup), f"{begin[0]} --own-env"]
+        runner = f"/bin/bash -c {shlex.quote(chr(10).join(begin))}"
     if nodes == 1:
-        return "\n".join([*lines, f"exec {runner}", ""])
+        return "\n".join([*lines, *begin, ""])
     if system != "slurm":
         raise RequestError(f"a job of {system} brings one node of kind {kind.name} at a time: leave `block` out")
     # A step for each node: one that leaves does not take the others along, and the job can shrink by it.
@@ -53,6 +62,20 @@ def text_of(asked: Asked, kind: Kind, system: str, nodes: int) -> str:
             "",
         ]
     )
+
+
+def _done_first(setup: Sequence[str]) -> list[str]:
+    """Each command in the shell that becomes the runner, until one fails: then its words are the job's last ones."""
+    lines = []
+    if any(command.split()[:1] in (["module"], ["ml"]) for command in setup):  # only login shells know it by themselves
+        lines.append(
+            f"type module >/dev/null 2>&1 || for cantle_file in {' '.join(MODULES)}; do "
+            '[ -r "$cantle_file" ] && . "$cantle_file" </dev/null && break; done'
+        )
+    for command in setup:
+        told = shlex.quote(f"the set-up command `{command}` failed with status")
+        lines.append(f"eval {shlex.quote(command)} </dev/null || {{ echo {told} $? >&2; exit 96; }}")
+    return lines
 
 
 def _options(kind: Kind) -> list[str]:
