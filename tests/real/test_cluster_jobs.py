@@ -15,6 +15,7 @@ from cluster.identity import PATIENCE_S, wait_until
 from cantle.model.records import AnyRecord, NodeLost, NodesJoined, TaskEnded
 from cantle.store.journal import read
 from cantle.store.layout import Layout
+from cantle.store.lock import holder
 
 CANTLE = f"{sys.executable} -m cantle"
 MEET = """
@@ -297,3 +298,38 @@ def test_mpirun_starts_copies_over_ssh(tidy_cluster: Cluster, shared_path: Path,
     assert done.returncode == 0, done.stderr
     assert place.hosts == {"c1": 1, "c2": 1}
     assert done.stdout.count("tasks done") == 1
+
+
+def test_a_run_whose_conductor_was_killed_goes_on_from_the_login_node_in_its_job_while_that_lives(
+    cluster: Cluster, shared_path: Path
+) -> None:
+    place = Place(shared_path, 4, cores=2)
+    text = (shared_path / "study.yaml").read_text()
+    wait = f"[ -e {shared_path}/go ]; do sleep 0.1; done # $(ls"
+    (shared_path / "study.yaml").write_text(text.replace("[ $(ls", wait))
+    stays = "until [ -e end ]; do sleep 0.1; done"
+    place.submit(cluster, f"{CANTLE} run study.yaml -o out\n{stays}", "--nodes=2", "--ntasks-per-node=2")
+    assert wait_until(lambda: len(place.hosts) == 2), place.said
+    there = holder(Layout(shared_path / "out").lock)
+    assert there is not None
+    cluster.run_on(there.host, ["kill", "-9", str(there.pid)])
+    assert wait_until(lambda: holder(Layout(shared_path / "out").lock) is None)
+    for path in shared_path.glob("at-*"):
+        path.unlink()
+    words = [sys.executable, "-m", "cantle", "resume", "out"]
+    again = subprocess.Popen(
+        words, cwd=shared_path, env=cluster.env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    assert wait_until(lambda: len(place.hosts) == 2 or again.poll() is not None)
+    again.kill()
+    told = again.communicate()[0]
+    assert "the machine as the run had it: job " in told and "of Slurm, which still runs" in told
+    assert os.uname().nodename not in place.hosts
+    (shared_path / "end").touch()
+    assert wait_until((shared_path / "ended").exists), place.said
+    assert wait_until(lambda: not cluster.slurm(["squeue", "--noheader"]).stdout.strip())
+    refused = cluster.run(words, cwd=shared_path, check=False)
+    assert refused.returncode == 1 and "which does not run any more. Say where it shall go on" in refused.stderr
+    (shared_path / "go").touch()
+    done = cluster.run([*words, "--this-machine"], cwd=shared_path, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -348,7 +348,9 @@ def test_a_node_that_is_gone_counts_for_no_partition_and_for_no_element_that_cou
     found = elastic(jobs, kinds, 1.0, there=there, losses=losses, slicing=Slicing((Slice(2),)))
     assert found.done == 1 and found.state.now == 1.0
     [why] = found.refusals
-    assert why.startswith("needs an element of 2 nodes; there is 1 node; 1 of the 2 nodes that were there was lost: n1, ")
+    assert why.startswith(
+        "needs an element of 2 nodes; there is 1 node; 1 of the 2 nodes that were there was lost: n1, "
+    )
 
 
 def test_what_only_fewer_nodes_can_hold_is_refused_where_the_others_of_the_kind_cannot_be_given_back() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from cantle.cli.ending import ending_options, heed
 from cantle.cli.fleet import fleet_options, with_others
 from cantle.cli.places import RestartsOrHost, environment_of, place_options, settle
 from cantle.cli.unused import may_be_unused, of_the_machine
+from cantle.runtime.whereabouts import in_a_batch_job
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -216,15 +216,6 @@ def this_machine(
     return Machine(allocation, engine, fleet is not None and fleet.is_spread, asked.on_idle or "")
 
 
-JOBS = ("SLURM_JOB_ID", "SLURM_JOB_ID_HET_GROUP_0", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE", "FLUX_URI")
-"""One of these is set wherever we may be inside a batch job."""
-
-
-def in_a_batch_job() -> bool:
-    """Whether all of a batch job is around us: a run within a task of ours has what the task has."""
-    return "CANTLE_RUN" not in os.environ and any(name in os.environ for name in JOBS)
-
-
 def _surroundings(asked: Namespace) -> Around | None:
     """The batch job or the launch that we are part of."""
     if asked.launch is None and not in_a_batch_job():
@@ -242,72 +233,6 @@ def _groups(asked: Namespace) -> Sequence[Group]:
     from cantle.allocations.groups import parse_groups
 
     return parse_groups(asked.nodes)
-
-
-def as_before(layout: Layout, asked: Namespace) -> None:
-    """What the run was told about the machine holds again, where nothing else is said now.
-
-    On another host that is which kinds of node can be had, and not what was said of the machine on which it began.
-    """
-    from cantle.cli.command import Parser
-    from cantle.model.records import RunStarted, StudyAdded
-    from cantle.store.journal import read
-
-    records = iter(read(layout.journal))
-    started = next(records, None)
-    if not isinstance(started, RunStarted):
-        return
-    words = list(started.argv[2:])
-    parser = Parser(add_help=False, exit_on_error=False)
-    machine_options(parser)
-    try:
-        before = parser.parse_known_args(words[: words.index("--")] if "--" in words else words)[0]
-    except (SystemExit, Exception):  # noqa: BLE001 - what cannot be understood any more is not repeated
-        return
-    added = next(records, None)
-    if isinstance(added, StudyAdded):
-        asked.study_file = Path(added.source)  # beside it hosts.yml is looked for
-    told = _this_machine_as_before(asked, before) if started.host == os.uname().nodename else []
-    if asked.kinds is None:
-        told += _repeat(asked, before, "kinds")
-    if asked.hosts is None and (asked.places or asked.kinds):
-        told += _repeat(asked, before, "hosts")
-    if not asked.scaling and before.scaling:
-        asked.scaling = before.scaling
-        told += [f"--scaling {word}" for word in before.scaling]
-    if asked.on_idle is None and before.on_idle:
-        asked.on_idle = before.on_idle
-        told.append(f"--on-idle {before.on_idle!r}")
-    if told:
-        say(f"cantle: the machine as the run had it: {' '.join(told)}")
-
-
-def _this_machine_as_before(asked: Namespace, before: Namespace) -> list[str]:
-    """What was said of the machine on which the run began."""
-    told = []
-    if not asked.places and before.places and asked.nodes is None and asked.cores is None:
-        asked.places = before.places
-        told.append(f"-j {' '.join(before.places)}")
-    if asked.environment is None:
-        told += _repeat(asked, before, "environment")
-    if asked.nodes is None and asked.cores is None:
-        for name in ("nodes", "cores"):
-            told += _repeat(asked, before, name)
-    for name in ("gpus", "memory"):
-        if getattr(asked, name) is None:
-            told += _repeat(asked, before, name)
-    if not asked.resource and before.resource:
-        asked.resource = before.resource
-        told += [f"--resource {name}={n}" for name, n in before.resource]
-    return told
-
-
-def _repeat(asked: Namespace, before: Namespace, name: str) -> list[str]:
-    value = getattr(before, name)
-    if value is None:
-        return []
-    setattr(asked, name, value)
-    return [f"--{name} {f'{value:g}MiB' if name == 'memory' else value}"]
 
 
 def conduct(conductor: Conductor, machine: Machine, asked: Namespace) -> int:

@@ -9,7 +9,8 @@ from cantle.cli.command import USAGE_ERROR, Command
 from cantle.cli.daemon import Herald, go_on_without_terminal
 from cantle.cli.elastic import heed_scaling, take_back_leftovers
 from cantle.cli.ending import heed
-from cantle.cli.machine import as_before, in_a_batch_job, machine_options, say, this_machine
+from cantle.cli.machine import machine_options, say, this_machine
+from cantle.runtime.whereabouts import in_a_batch_job
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -106,6 +107,8 @@ def _hold(layout: Layout, asked: Namespace, herald: Herald) -> int:
 
     try:
         if layout.exists():
+            from cantle.cli.before import as_before
+
             as_before(layout, asked)
         machine = this_machine(asked, tell=herald.note)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cantle.cli.before import as_before
 from cantle.cli.command import Command
-from cantle.cli.machine import as_before, conduct, machine_options, say, this_machine
+from cantle.cli.machine import conduct, machine_options, say, this_machine
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -103,7 +104,9 @@ RESUME = Command(
     """\
 Finished tasks are never run again. What was running when the run ended gets a new attempt, and so do tasks that failed
 or were canceled. What the run was told about the machine (--nodes, --cores, --gpus, --memory, --resource) holds again on the
-same host, unless you say something else. A study that was edited meanwhile does not count, unless you name it with --study.
+same host, hosts (-j) and kinds of node from everywhere, unless you say something else. A run that was in a job of Slurm goes
+on in it while it runs; when it is over, say where: in a new job, -j, --kinds or --this-machine. A study that was edited
+meanwhile does not count, unless you name it with --study.
 
 Exit status: as of `cantle run`.""",
     """\

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cantle.cli.command import Command, between, wrong
-from cantle.cli.machine import JOBS, fresh_directory, limits_of, say, telling_options
+from cantle.cli.machine import fresh_directory, limits_of, say, telling_options
 from cantle.cli.running import read_study, study_arguments
+from cantle.runtime.whereabouts import JOBS
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace

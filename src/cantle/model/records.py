@@ -49,6 +49,8 @@ class RunStarted(Record, frozen=True, tag=True):
     host: str
     pid: int
     argv: tuple[str, ...] = ()
+    job: str = ""
+    """The batch job in which it stood, as in `Slurm 91`."""
 
 
 class RunResumed(Record, frozen=True, tag=True):
@@ -62,6 +64,8 @@ class RunResumed(Record, frozen=True, tag=True):
     pid: int
     retry: bool = True
     partitions: int = 0
+    argv: tuple[str, ...] = ()
+    job: str = ""
 
 
 class StudyAdded(Record, frozen=True, tag=True):

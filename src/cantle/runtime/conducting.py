@@ -47,6 +47,7 @@ from cantle.runtime.loop import run
 from cantle.runtime.real import RealWorld
 from cantle.runtime.stopping import signals_stop_the_run
 from cantle.runtime.timekeeping import Timekeeping
+from cantle.runtime.whereabouts import job_around
 from cantle.store.journal import Journal
 from cantle.store.layout import Layout
 from cantle.store.lock import ConductorLock
@@ -348,7 +349,13 @@ def opening(
 ) -> list[AnyRecord]:
     """The first records of a run."""
     run = RunStarted(
-        now, f"{study.name}-{int(now)}-{os.getpid()}", __version__, os.uname().nodename, os.getpid(), tuple(argv)
+        now,
+        f"{study.name}-{int(now)}-{os.getpid()}",
+        __version__,
+        os.uname().nodename,
+        os.getpid(),
+        tuple(argv),
+        job_around(),
     )
     added = study_added(study, str(layout.directory), limits, reader, options, now)
     return [run, added, *tasks_from(study, 0, now)]

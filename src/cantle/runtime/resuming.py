@@ -7,6 +7,7 @@ study lies beside the one before until the journal says that it has taken its pl
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -16,11 +17,12 @@ from msgspec import structs
 from cantle.core.state import State
 from cantle.engines.remains import await_runners, clear_leftovers, end_strays, leftovers
 from cantle.errors import RequestError
-from cantle.model.records import AnyRecord, RunResumed, StudyAdded
+from cantle.model.records import AnyRecord, RunResumed, RunStarted, StudyAdded
 from cantle.model.study import Study
 from cantle.runtime.bridging import mended
 from cantle.runtime.changing import begin_anew_with_what_holds, difference_of, names
 from cantle.runtime.conducting import Conductor, copy_for_people, keep, opening, tasks_from
+from cantle.runtime.whereabouts import job_around
 from cantle.store.journal import Journal, read
 from cantle.store.layout import Layout
 from cantle.store.lock import ConductorLock
@@ -91,7 +93,7 @@ def resume(
             note(f"{forgotten} requests to the earlier conductor are forgotten")
         now = conductor.inbox.now()
         known = len(conductor.state.partitions.all)
-        conductor.record(RunResumed(now, os.uname().nodename, os.getpid(), retry, known))
+        conductor.record(resumed(now, retry, known))
         if changed is not None:
             copy_for_people(changed, layout)
         if changed is not None and difference is not None:
@@ -122,15 +124,23 @@ def replay(layout: Layout, note: Callable[[str], None] = lambda _: None) -> Stat
     return state
 
 
+def resumed(now: float, retry: bool, partitions: int) -> RunResumed:
+    """This process goes on with the run; so many partitions were known."""
+    return RunResumed(now, os.uname().nodename, os.getpid(), retry, partitions, tuple(sys.argv), job_around())
+
+
 def _opening_again(state: State, study: Study, layout: Layout, now: float) -> list[AnyRecord]:
     """The first records of the same run with another study.
 
     The run began when it did, and so its tasks were there; the study enters now, so that nothing has waited since.
     """
     before = state.studies[0]
-    argv = state.run.argv if state.run else ()
+    run = state.run
+    argv = run.argv if run else ()
     records = opening(study, layout, before.added.reader, before.limits, before.added.options, argv, now)
     began = state.started_at or records[0].time
+    if run is not None and isinstance(records[0], RunStarted):
+        records[0] = structs.replace(records[0], host=run.host, job=run.job)
     return [record if isinstance(record, StudyAdded) else structs.replace(record, time=began) for record in records]
 
 

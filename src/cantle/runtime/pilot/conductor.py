@@ -20,7 +20,7 @@ from cantle.core.state import State
 from cantle.engines.base import CallingEngine, SharedEngine
 from cantle.engines.remains import await_runners, end_strays
 from cantle.errors import LockedError, PluginError, RequestError
-from cantle.model.records import AnyRecord, CancelAsked, Event, RunResumed, RunStarted, StopAsked, StudyOver
+from cantle.model.records import AnyRecord, CancelAsked, Event, RunStarted, StopAsked, StudyOver
 from cantle.runtime.conducting import (
     HEARTBEAT_S,
     REQUESTS_S,
@@ -49,11 +49,12 @@ from cantle.runtime.pilot.splitting import SplitLog
 from cantle.runtime.pilot.tenants import KeepStatus, lock_of
 from cantle.runtime.pilot.views import Views
 from cantle.runtime.real import RealWorld
-from cantle.runtime.resuming import RUNNERS_PATIENCE_S, take_in_results
+from cantle.runtime.resuming import RUNNERS_PATIENCE_S, resumed, take_in_results
 from cantle.runtime.scaling_functions import ScalingFunction, functions_of
 from cantle.runtime.stopping import signals_stop_the_run
 from cantle.runtime.timekeeping import Timekeeping
 from cantle.runtime.unheeded import unheeded
+from cantle.runtime.whereabouts import job_around
 from cantle.store.journal import Journal
 from cantle.store.layout import Layout
 from cantle.store.lock import ConductorLock
@@ -360,7 +361,8 @@ def _begin_anew(layout: Layout, lock: ConductorLock, name: str) -> Pilot:
     pilot = Pilot(layout, lock, Journal.open_new(layout.journal), State(), Views())
     now = pilot.inbox.now()
     host, pid = os.uname().nodename, os.getpid()
-    pilot.record(RunStarted(now, f"pilot-{name}-{int(now)}-{pid}", __version__, host, pid, tuple(sys.argv)))
+    called = f"pilot-{name}-{int(now)}-{pid}"
+    pilot.record(RunStarted(now, called, __version__, host, pid, tuple(sys.argv), job_around()))
     return pilot
 
 
@@ -371,7 +373,7 @@ def _go_on(layout: Layout, lock: ConductorLock, rebuilt: Rebuilt) -> Pilot:
     pilot.find_studies(rebuilt)
     take_in_results(pilot, str(layout.nodes))
     known = len(pilot.state.partitions.all)
-    pilot.record(RunResumed(pilot.inbox.now(), os.uname().nodename, os.getpid(), False, known))
+    pilot.record(resumed(pilot.inbox.now(), False, known))
     pilot.let_go_of_those_taken_away()
     return pilot
 
