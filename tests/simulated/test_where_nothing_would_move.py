@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 from tests.simulated.growing_rig import QUICK, elastic
 
-from builders import CheckedState, job, node, study_records
+from builders import CheckedState, job, node, step_of, study_records
 from cantle.core.decide import Decider
 from cantle.core.phases import Phase
 from cantle.core.plan import Plan
@@ -18,12 +18,15 @@ from cantle.model.records import (
     KindsDeclared,
     Launch,
     MoveResults,
+    Refuse,
     ResumeNode,
+    StepsAdded,
     StopAsked,
+    TasksAdded,
     TimePassed,
 )
 from cantle.model.resources import Node
-from cantle.model.study import PartitionWish, Slice, Slicing
+from cantle.model.study import PartitionWish, Slice, Slicing, Task
 from cantle.runtime.loop import NoLog, turn
 from cantle.runtime.simulated import Fate, SimulatedWorld
 from cantle.runtime.simulated_provider import SimulatedProvider
@@ -109,3 +112,24 @@ def test_who_shares_out_elements_does_not_ask_to_be_woken_when_the_run_is_stoppe
         turn(state, world, NoLog(), decider, world.wait())
         assert state.finished or decider.wakes_at > state.now
     assert sum(type(record) is TimePassed for record in state.records) < 5
+
+
+def test_of_the_elements_that_a_study_declares_those_are_made_that_what_is_ready_can_use() -> None:
+    """It wants one of two widths, the wide one first, and all that is ready takes the other: they idled for ever."""
+    wish = PartitionWish("p", elements="1 x 2 + 1 x 1, at most 1")
+    slicing = Slicing((Slice(2), Slice(1)), max_active=1)
+    jobs = [job("outside"), job("narrow", partition="p"), job("wide", "narrow", nodes=2, partition="p")]
+    found = elastic(jobs, [], 1.0, there=[node(f"n{i}", 4) for i in range(2)], partitions=(wish,), slicing=slicing)
+    assert found.done == 3
+    assert [len(record.on) for record in found.all_of(Launch) if record.partition >= 0] == [1, 2]
+
+
+def test_what_no_node_could_hold_is_refused_also_where_nodes_of_a_kind_have_come_to_their_end() -> None:
+    """It waited for ever, as if nodes like the first ones might still come."""
+    chain = [job("a"), job("b", "a"), job("c", "b"), job("d", "c")]
+    with_gpu = step_of(job("gpu", gpus=1))
+    later = [StepsAdded(16.0, 0, [with_gpu]), TasksAdded(16.0, 4, [Task("gpu", 1)])]
+    fixed = replace(QUICK, policies=("fixed:1",))
+    found = elastic(chain, [Kind("cpu", 1, most=1, lasts_s=10.0, removes=False)], 5.0, scaling=fixed, events=later)
+    assert found.done == 4
+    assert [(record.time, record.task) for record in found.all_of(Refuse)] == [(16.0, 4)]

@@ -15,7 +15,7 @@ from cantle.core.roster import Key
 from cantle.core.state import State
 from cantle.core.wants import Want
 from cantle.model.resources import Needs, indexes
-from cantle.model.slicing import choices_of, combination
+from cantle.model.slicing import Combination, choices_of, combination
 from cantle.model.study import Slicing
 
 ASKED = -2
@@ -44,7 +44,7 @@ class Demand:
         wanted: dict[int, dict[Needs, int]] = {}
         for job, home in list(self._jobs.items()):
             if job <= ASKED:
-                self._heed(state, job, named.get(home, ""))
+                self._heed(state, job, home, named.get(home, ""))
                 if job in self._broker.claims:
                     for width in self._broker.claims[job].open(self._broker.ledger):
                         for needs in _ready_for(state, home, width) or [Needs()]:
@@ -96,14 +96,14 @@ class Demand:
             known = self._vain[number, width] = (state.feasibility_version, bool(why))
         return known[1]
 
-    def _heed(self, state: State, job: int, wanted: str) -> None:
+    def _heed(self, state: State, job: int, home: Key, wanted: str) -> None:
         """Somebody wants elements by name, or no more."""
         known = self._broker.claims.get(job)
         if not wanted:
             if known is not None:
                 self._broker.withdraw(job)
         else:
-            choices = choices_of(wanted)
+            choices = _useful(state, home, choices_of(wanted))
             if known is None or known.want.choices != choices:
                 self._broker.ask(Want(job, state.now if known is None else known.want.asked_at, choices))
 
@@ -167,6 +167,27 @@ def _ready_for(state: State, home: Key, width: int) -> list[Needs]:
         state.queues[number].shape for number in queues_of(state, home) if state.queues[number].head() is not None
     ]
     return [shape.needs for shape in shapes if width in (shape.widths or (shape.needs.nodes,))]
+
+
+def _useful(state: State, home: Key, choices: tuple[Combination, ...]) -> tuple[Combination, ...]:
+    """Of what a study declares that it wants: the widths in which something that is ready could run, if there is any."""
+    if not _is_declared(state, home):
+        return choices
+    able = {width for choice in choices for width, _ in choice.widths if _ready_for(state, home, width)}
+    found = (Combination(tuple(each for each in c.widths if each[0] in able), c.at_most) for c in choices)
+    return tuple(choice for choice in found if choice.widths) or choices
+
+
+def _is_declared(state: State, home: Key) -> bool:
+    """Whether the elements are there for the tasks of a study alone, and nobody holds them for other reasons."""
+    study, name = home
+    return study >= 0 and any(wish.name == name and wish.elements for wish in state.studies[study].added.partitions)
+
+
+def is_in_the_way(state: State, home: Key, width: int) -> bool:
+    """Whether something is ready for which a study declares elements, and it takes none of so many nodes."""
+    ready = any(state.queues[number].head() is not None for number in queues_of(state, home))
+    return ready and _is_declared(state, home) and not _ready_for(state, home, width)
 
 
 def suits_none(state: State, home: Key, partition: Partition) -> bool:

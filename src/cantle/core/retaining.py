@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from cantle.core.broker import Broker
-from cantle.core.demand import ASKED, suits_none
+from cantle.core.demand import ASKED, is_in_the_way, suits_none
 from cantle.core.elements import Element
 from cantle.core.forecast import expected_end, expected_s
 from cantle.core.holding import Holding, gang_start_cost_s
@@ -55,7 +55,10 @@ class Retaining:
             if element.job is not None and element.job <= ASKED:
                 if element.job not in self._broker.claims or not state.unfinished:
                     yield (element.number, f"{partition.holder} wants it no more")
-                elif suits_none(state, self._jobs[element.job], partition):
+                elif suits_none(state, self._jobs[element.job], partition) or (
+                    self._broker.claims[element.job].hungry
+                    and is_in_the_way(state, self._jobs[element.job], partition.width)
+                ):
                     yield (element.number, f"nothing that is ready for {partition.holder} could run there")
                 continue
             if element.status == "held" and not ledger.park(element.number, now):

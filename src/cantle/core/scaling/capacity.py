@@ -83,10 +83,8 @@ def refuse_what_no_node_will_hold(state: State) -> Iterator[Decision]:
 
     ledger = state.scaling
     if state.lifetimes is not None and ledger is not None:
-        kinded = 0
-        for nodes in ledger.up.values():
-            kinded |= nodes
-        if (state.lifetimes.over | sum(1 << index for index in state.lifetimes.ends)) & ~kinded:
+        ending = state.lifetimes.over | sum(1 << index for index in state.lifetimes.ends)
+        if ending & ~ledger.brought:
             return  # the run's first nodes end: what fits nowhere may fit when it is resumed on others like them
     hopeless: dict[int, str] = {}
     for step, number in enumerate(state.shape_of_step):

@@ -62,6 +62,8 @@ class Ledger:
         """The nodes that are there, as bits, by kind; those that leave included."""
         self.kind_of: dict[int, str] = {}
         """Of the nodes that are there: which kind they are of. Others are of no kind that can be had."""
+        self.brought = 0
+        """The nodes that are or were of a kind, as bits; also those that are gone."""
         self.request_of: dict[int, int] = {}
         """Which request brought the node; also of nodes that are gone."""
         self.wishes: dict[str, r.NodesWished] = {}
@@ -209,6 +211,7 @@ class Ledger:
         kind = asked.kind if asked is not None and name not in self.kinds else name
         if kind in self.kinds:
             self.kind_of[index] = kind
+            self.brought |= 1 << index
             self.up[kind] = self.up.get(kind, 0) | 1 << index
 
     def _close_if_over(self, request: Request) -> None:
