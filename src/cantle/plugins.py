@@ -1,9 +1,9 @@
 """Which object does a name stand for? Readers, engines, allocations, packers, batch systems, ours and other people's.
 
 A name is one of ours, one that an installed package declares as an entry point (group `cantle.readers` and so on), or
-`module:attribute` for something that lies at hand: on `PYTHONPATH`, or in the folder where the user stands. Nothing is
-imported before its name is used, and entry points are searched only for names that are not ours: that search costs more
-than a small run.
+`module:attribute` for something that lies at hand: on `PYTHONPATH`, or in the folder where the user stands; or
+`FILE.py:attribute` for what stands in a file. Nothing is imported before its name is used, and entry points are searched only
+for names that are not ours: that search costs more than a small run.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def find(group: Group, name: str) -> Any:
         if target is None:
             known = ", ".join(sorted({*OURS[group], *theirs}))
             kind = group.removesuffix("s").replace("_", " ")
-            raise RequestError(f"no {kind} is called {name!r}; there are {known}, or module:name")
+            raise RequestError(f"no {kind} is called {name!r}; there are {known}, or module:name, FILE.py:name")
     module, _, attribute = target.partition(":")
     try:
         found: Any = _imported(module)
@@ -100,6 +100,8 @@ def declared_as(group: Group, name: str) -> str:
 
 
 def _imported(module: str) -> Any:
+    if module.endswith(".py"):
+        return _of_file(Path(module).absolute())
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as missing:
@@ -109,6 +111,25 @@ def _imported(module: str) -> Any:
         sys.path.append(here)  # last, so that nothing that lies there hides an installed package
         importlib.invalidate_caches()
         return importlib.import_module(module)
+
+
+def _of_file(path: Path) -> Any:
+    """The module in a file. Once in a process, however often it is asked for. Raises what importing it raises."""
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    known = sys.modules.get(path.stem)
+    name = path.stem if known is None or getattr(known, "__file__", None) == str(path) else f"{path.stem} ({path})"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None  # as its name ends in .py
+    module = sys.modules[name] = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
 
 
 def reader_for(path: Path, name: str = "") -> Any:

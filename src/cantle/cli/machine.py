@@ -80,7 +80,7 @@ def machine_options(parser: ArgumentParser) -> None:
     group.add_argument(
         "--packer",
         metavar="NAME",
-        help="packing policy: best-fit (default), first-fit, spread or module:function",
+        help="packing policy: best-fit (default), first-fit, spread, module:function or FILE.py:function",
     )
     group.add_argument(
         "--grace",

@@ -129,8 +129,30 @@ def _run(asked: Namespace) -> int:
 
         print(f"{write_scripts(study, layout):,} scripts written to {layout.directory}; nothing was run")
         return 0
+    if study.batch.get("type", "local") != "local":
+        _tell_of_its_batch_system(study, asked)
     limits = limits_of(study, asked.throttle, asked.rlimit, asked.fail_fast)
     return conduct(begin(study, layout, reader, limits, options, sys.argv), machine, asked)
+
+
+def _tell_of_its_batch_system(study: Study, asked: Namespace) -> None:
+    """The study asks for batch jobs, there could be some from here, and nobody has said that it shall run elsewhere."""
+    import os
+
+    from cantle.allocations.batch.systems import job_of
+    from cantle.allocations.submission.choosing import system_here
+    from cantle.errors import RequestError
+
+    named = asked.cores is not None or asked.nodes or asked.places or asked.kinds or asked.listen or asked.this_machine
+    try:
+        if named or system_here() != study.batch["type"] or job_of(os.environ) is not None:
+            return
+    except RequestError:  # there is none here
+        return
+    say(
+        f"cantle: `batch` asks for jobs of {study.batch['type']}, and this run submits none: it uses this machine. "
+        f"In a job it runs by cantle orchestrate {asked.study_file}"
+    )
 
 
 def _refuse_absent(name: str) -> None:
