@@ -48,8 +48,17 @@ study:
 global.parameters:
   N: {values: [%s], label: N.%%%%}
 """
-
-
+PORTIONS = """
+description: {name: portions, description: so many of these are over in the first job, so many more in the next}
+study:
+  - name: nap
+    description: waits for the job that it belongs to
+    run:
+      cmd: |
+        until [ $(N) -le `expr \\( $SLURM_JOB_ID - 16 \\) \\* %s` ]; do sleep 0.1; done; echo end $(N) >> $(SPECROOT)/ran
+global.parameters:
+  N: {values: [%s], label: N.%%%%}
+"""
 TWO = """
 description: {name: two, description: one that is over soon and one that waits}
 study:
@@ -121,6 +130,13 @@ def naps(seconds: float, n: int) -> str:
     text = NAPS % (f"{seconds:g}", ",".join(map(str, range(1, n + 1))))
     Path("naps.yaml").write_text(text.replace("%%%%", "%%"))
     return "naps.yaml"
+
+
+def portions(each: int, n: int) -> str:
+    """So many tasks, of which each job comes to an end with so many at most, however fast the machine is."""
+    text = PORTIONS % (each, ",".join(map(str, range(1, n + 1))))
+    Path("portions.yaml").write_text(text)
+    return "portions.yaml"
 
 
 def ran() -> Counter[str]:
@@ -361,17 +377,17 @@ def test_a_study_longer_than_its_jobs_is_done_by_several_and_no_finished_task_ru
 ) -> None:
     monkeypatch.setenv("FAKE_MINUTE_S", "4")
     words = ("--time", "1", "--until-done", "--conductor", "--cores 2")
-    assert cantle("orchestrate", naps(1.2, 8), "-o", "out", *words) == 0
-    assert len(queue.settle()) >= 3  # 4.8 s of work in jobs of 4 s, and one that was taken back
+    assert cantle("orchestrate", portions(4, 8), "-o", "out", *words) == 0
+    assert len(queue.settle()) >= 3  # two portions in two jobs, and one job that was taken back
     assert queue.states()[0] == "TIMEOUT"
     assert "PENDING" not in queue.states()
-    assert {name: n for name, n in ran().items() if name.startswith("end")} == {f"end {n}": 1 for n in range(1, 9)}
+    assert ran() == {f"end {n}": 1 for n in range(1, 9)}
 
 
 def test_no_more_jobs_follow_each_other_than_were_allowed(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FAKE_MINUTE_S", "2.5")
+    monkeypatch.setenv("FAKE_MINUTE_S", "4")
     words = ("--time", "1", "--until-done", "--most-jobs", "2", "--conductor", "--cores 1")
-    assert cantle("orchestrate", naps(1.2, 12), "-o", "out", *words) == 3
+    assert cantle("orchestrate", portions(2, 12), "-o", "out", *words) == 3
     assert queue.settle() == ["TIMEOUT", "TIMEOUT"]
     assert ["--no-requeue" in words for words in queue.submissions()] == [True, False]
 
@@ -387,9 +403,8 @@ def test_jobs_in_which_nothing_is_done_come_to_an_end(queue: Queue, monkeypatch:
 def test_where_jobs_cannot_submit_jobs_whoever_follows_does(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_MINUTE_S", "4")
     queue.refuse_inside()
-    assert (
-        cantle("orchestrate", naps(1.2, 4), "-o", "out", "--time", "1", "--until-done", "--conductor", "--cores 1") == 0
-    )
+    words = ("--time", "1", "--until-done", "--conductor", "--cores 1")
+    assert cantle("orchestrate", portions(2, 4), "-o", "out", *words) == 0
     assert "Access/permission denied" in Path("out/logs/job-1.out").read_text()
     assert len(queue.settle()) >= 2
     assert all(ran()[f"end {n}"] == 1 for n in range(1, 5))
