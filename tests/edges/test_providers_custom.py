@@ -276,10 +276,74 @@ def test_machines_of_a_dead_conductor_are_removed_by_the_command_that_stands_on_
     mine.add(asked(tmp_path, 2), heard)
     for name in heard.instances:
         records.handed_out(0, name)
+    records.answered(0)
     told: list[str] = []
     assert take_back(folder, told.append, lambda name: None) == 1
-    assert there(tmp_path) == [] and "cantle-cpu-0-abcd-1, cantle-cpu-0-abcd-2 removed" in told[0]
+    assert there(tmp_path) == [] and "cantle-cpu-0-abcd-1, cantle-cpu-0-abcd-2 removed, left by" in told[0]
     assert not records.left()
+
+
+@pytest.fixture
+def by_token(tmp_path: Path) -> str:
+    """A command that removes the machine of that name, or all whose names begin with that token."""
+    script = tmp_path / "remove"
+    script.write_text(
+        f'#!/bin/sh\necho "$1" >> {tmp_path}/removed\nrm -f {tmp_path}/there/"$1" {tmp_path}/there/"$1"-*\n'
+    )
+    script.chmod(0o755)
+    return str(script)
+
+
+def test_machines_of_an_add_within_which_the_conductor_was_killed_are_removed_by_their_token(
+    tmp_path: Path, by_token: str
+) -> None:
+    machines = tmp_path / "there"
+    machines.mkdir()
+    for name in ("cantle-cpu-1-ab-1", "cantle-cpu-1-ab-2", "cantle-cpu-10-ab-1", "other"):
+        (machines / name).touch()
+    records = Records(tmp_path / "elastic")
+    undo = {"by": "command", "remove": by_token}
+    records.asked(1, "cantle-cpu-1-ab", "cpu", 2, undo)
+    records.asked(2, "cantle-cpu-2-ab", "cpu", 1, undo)
+    records.answered(2)
+    told: list[str] = []
+    assert take_back(records.folder, told.append, lambda name: None) == 2
+    assert sorted(path.name for path in machines.iterdir()) == ["cantle-cpu-10-ab-1", "other"]
+    assert told == [
+        "request 1, 2 of kind cpu: what has a name that begins with cantle-cpu-1-ab removed, left by an earlier conductor"
+    ]
+    assert (tmp_path / "removed").read_text() == "cantle-cpu-1-ab\n", "of the other all is known"
+    assert not records.left()
+
+
+def test_a_command_that_does_not_know_the_token_is_asked_once_and_the_user_is_told_what_to_look_for(
+    tmp_path: Path,
+) -> None:
+    records = Records(tmp_path / "elastic")
+    records.asked(1, "cantle-cpu-1-ab", "cpu", 2, {"by": "command", "remove": "sh -c 'echo no such machine; exit 1'"})
+    records.asked(2, "cantle-cpu-2-ab", "cpu", 1, {"by": "function", "remove": "mine:remove"})
+    told: list[str] = []
+    assert take_back(records.folder, told.append, lambda name: print) == 2
+    assert "something whose name begins with cantle-cpu-1-ab, if `add` had begun it when it was cut off" in told[0]
+    assert "failed (exit status 1: no such machine), so look yourself" in told[0]
+    assert "something that is on no record, if `add` had begun it when it was cut off" in told[1]
+    assert not records.left()
+
+
+def test_machines_of_an_add_that_was_ended_since_it_took_too_long_are_removed_by_their_token(
+    tmp_path: Path, by_token: str
+) -> None:
+    (tmp_path / "there").mkdir()
+    add = f"sh -c 'touch {tmp_path}/there/$CANTLE_TOKEN-1; exec sleep 60'"
+    mine = CustomProvider(CPU, Commands(add, by_token, 1.0), patience_s=120)
+    with pytest.raises(MachineError, match=r"since it had not come back within 1 s$"):
+        mine.add(asked(tmp_path, 1), Heard())
+    assert (tmp_path / "removed").exists() and not list((tmp_path / "there").iterdir())
+    mine = CustomProvider(CPU, Commands(add, "false", 1.0), patience_s=120)
+    with pytest.raises(
+        MachineError, match=r"and `remove cantle-.*`, which shall end what it had begun, failed: exit status 1"
+    ):
+        mine.add(asked(tmp_path, 1), Heard())
 
 
 def test_machines_of_functions_are_removed_by_name_and_what_fails_stays_on_record(tmp_path: Path) -> None:

@@ -318,6 +318,28 @@ def test_a_slow_provider_keeps_nobody_else_waiting(tmp_path: Path) -> None:
     run.inbox.close()
 
 
+@pytest.mark.parametrize("problem", [None, MachineError("no more today")])
+def test_it_stands_on_record_whether_whoever_was_asked_has_come_back(tmp_path: Path, problem: Exception | None) -> None:
+    let_go = threading.Event()
+
+    class Slow(Theirs):
+        def add(self, asked: Asked, answers: Answers) -> None:
+            let_go.wait(60)
+            if problem is not None:
+                raise problem
+
+    gate = Gate()
+    run = Rig(ElasticAllocation(Base(), [Slow()], None, gate), tmp_path, gate)
+    records = Records(tmp_path / "elastic")
+    run.allocation.request(0, "cpu", 1)
+    run.until(lambda: bool(records.left()))
+    assert [left.answered for left in records.left()] == [False]
+    let_go.set()
+    run.until(lambda: all(left.answered for left in records.left()))
+    run.allocation.close()
+    run.inbox.close()
+
+
 def test_what_a_provider_could_not_take_back_stays_on_record_and_the_user_is_told(tmp_path: Path) -> None:
     theirs, gate = Theirs(), Gate()
     run = Rig(ElasticAllocation(Base(), [theirs], None, gate), tmp_path, gate)

@@ -233,12 +233,17 @@ class CustomProvider:
         return found
 
 
+class _CutOff(MachineError):
+    """A command was ended before it had said all."""
+
+
 class Commands:
     """Commands of the user's: `ADD KIND N LETTER` prints a name a line, `REMOVE NAME` nothing that is heeded.
 
     In their environment stand `CANTLE_KIND`, `CANTLE_COUNT`, `CANTLE_LETTER`, `CANTLE_TOKEN` (a name that no other request
     has) and `CANTLE_RUNNER`, the words that start a runner on a machine that sees the run's directory. They are ended after
-    `patience_s`.
+    `patience_s`. Where nobody has heard which machines ADD had begun, as it was ended or its conductor killed, REMOVE is given
+    the token: all whose names begin with it shall go.
     """
 
     def __init__(self, add: str, remove: str = "", patience_s: float = PATIENCE_S) -> None:
@@ -258,7 +263,17 @@ class Commands:
             "CANTLE_TOKEN": asked.token,
             "CANTLE_RUNNER": shlex.join(runner),
         }
-        out = self._run([*self._add, kind, str(asked.count), asked.invitation.file], env)
+        try:
+            out = self._run([*self._add, kind, str(asked.count), asked.invitation.file], env)
+        except _CutOff as cut_off:
+            if self._remove:
+                try:
+                    self.remove(asked.token)
+                except MachineError as problem:
+                    raise MachineError(
+                        f"{cut_off}; and `remove {asked.token}`, which shall end what it had begun, failed: {problem}"
+                    ) from None
+            raise
         return [line.strip() for line in out.splitlines() if line.strip()]
 
     def remove(self, instance: str) -> None:
@@ -290,7 +305,7 @@ class Commands:
             out, err = process.communicate(timeout=self._patience_s)
         except subprocess.TimeoutExpired:
             _kill(process)
-            raise MachineError(f"it was ended, since it had not come back within {self._patience_s:g} s") from None
+            raise _CutOff(f"it was ended, since it had not come back within {self._patience_s:g} s") from None
         if process.returncode:
             said = " / ".join((err.strip() or out.strip()).splitlines()[-3:])[-_TAIL:]
             raise MachineError(f"exit status {process.returncode}" + (f": {said}" if said else ""))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -298,7 +299,10 @@ class ElasticAllocation:
                 ours = isinstance(problem, CantleError) and not isinstance(problem, PluginError)
                 broke = "" if ours else "its provider broke: "
                 self._ear.say(partial(self._requests.refused, request, asked.count, broke + said_by(problem)))
-                return
-            self._ear.say(partial(self._requests.tell, request))
+            else:
+                self._ear.say(partial(self._requests.tell, request))
+            if records is not None:
+                with suppress(MachineError):  # to take it back once more does no harm
+                    records.answered(request.number)
 
         desk.give(add)

@@ -52,8 +52,6 @@ def _undo(left: Left, find: Callable[[str], Any]) -> str:
     else:
         names = ", ".join(left.instances) or "nothing that is known by name"
         raise MachineError(f"nobody has said how to end its machines; begun was {names}")
-    if not left.instances:
-        return ""
     problems = []
     for name in left.instances:
         try:
@@ -62,7 +60,24 @@ def _undo(left: Left, find: Callable[[str], Any]) -> str:
             problems.append(f"{name}: {problem}")
     if problems:
         raise MachineError("; ".join(problems))
-    return f"{', '.join(left.instances)} removed"
+    done = [f"{', '.join(left.instances)} removed"] if left.instances else []
+    if not left.answered:
+        done.append(_sweep(left, end))
+    return "; ".join(filter(None, done))
+
+
+def _sweep(left: Left, end: Callable[[str], object]) -> str:
+    """Take back what a command has begun of which nobody heard: the names of its machines begin with the token, if with any."""
+    if left.undo.get("by") != "command":
+        return "" if left.instances else "something that is on no record, if `add` had begun it when it was cut off"
+    try:
+        end(left.token)
+    except CantleError as problem:
+        return (
+            f"something whose name begins with {left.token}, if `add` had begun it when it was cut off: `remove {left.token}` "
+            f"failed ({problem}), so look yourself"
+        )
+    return f"what has a name that begins with {left.token} removed"
 
 
 def _cancel_jobs(left: Left) -> str:

@@ -19,7 +19,10 @@ FOLDER = "elastic"
 
 
 class Left(msgspec.Struct, omit_defaults=True):
-    """A request of which something may be left. The words are those of `base.py`; `host` and `pid` are the conductor's."""
+    """A request of which something may be left. The words are those of `base.py`; `host` and `pid` are the conductor's.
+
+    `answered`: `add` came back, so that what it has begun is known, or its own affair.
+    """
 
     number: int
     token: str
@@ -29,6 +32,7 @@ class Left(msgspec.Struct, omit_defaults=True):
     host: str
     pid: int
     instances: list[str] = []
+    answered: bool = False
 
 
 class Records:
@@ -48,6 +52,12 @@ class Records:
         if number in self._known:
             self._known[number].instances.append(instance)
             self._write(number, f"{instance} is on no record")
+
+    def answered(self, number: int) -> None:
+        """Whoever was asked has come back: nothing comes of it any more that is on no record."""
+        if number in self._known:
+            self._known[number].answered = True
+            self._write(number, "what it says is known all the same")
 
     def nothing_left(self, number: int) -> None:
         """Nothing of the request is there any more."""
