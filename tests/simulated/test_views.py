@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from builders import CheckedState
 from cantle.core.decide import Decider
 from cantle.core.phases import FINAL
 from cantle.core.state import State
+from cantle.model.kinds import Kind
 from cantle.model.records import (
+    AdmitPartition,
     AnyRecord,
     CancelAsked,
     Event,
+    KindsDeclared,
     Launch,
     LimitsChanged,
+    MoveResults,
+    NodeDrainAsked,
     NodeLost,
     NodesJoined,
+    OrderTasks,
     PartitionAsked,
+    RequestNodes,
+    ResultsForgotten,
+    ResultsLost,
+    ResultsMoved,
+    Revived,
     RunResumed,
     RunStarted,
     StopAsked,
     StudyAdded,
+    StudyChanged,
+    TaskEnded,
     TasksAdded,
 )
 from cantle.model.resources import Needs, Node, Place
@@ -91,6 +108,7 @@ def mishaps(draw: st.DrawFn, studies: int) -> list[Event]:
                         LimitsChanged(time, Limits(throttle=1), study),
                         NodeLost(time, 0, "gone"),
                         NodesJoined(time, [Node("more", 2)]),
+                        NodeDrainAsked(time, "c", "me"),
                     ]
                 )
             )
@@ -162,7 +180,9 @@ def test_each_studys_own_journal_tells_of_it_what_the_pilots_does(
     while not (len(state.studies) > len(counts) and state.finished):
         turn(state, world, log, decider, world.wait())
     assert all(phase in FINAL for phase in state.phases)
-    require_the_same(state, views_of(log.records))
+    views = views_of(log.records)
+    require_the_same(state, views)
+    assert [views[number].resumed for number in sorted(views)] == [1] * len(counts) + [0]
 
 
 def test_what_stands_in_line_in_the_pilot_does_so_in_the_studys_own_journal() -> None:
@@ -197,3 +217,64 @@ def test_a_partition_is_known_to_all_and_to_its_own_study_as_its_own() -> None:
     views = views_of(records)
     known = {number: [(p.name, p.study) for p in view.partitions.all] for number, view in views.items()}
     assert known == {0: [("mine", 0), ("all", -1)], 1: [("mine", -2), ("all", -1)]}
+
+
+BOTH: list[AnyRecord] = [
+    RunStarted(0.0, "pilot", "0", "here", 1),
+    NodesJoined(0.0, [Node("a", 4), Node("b", 4)]),
+    StudyAdded(1.0, "s0", [Step("x")], tasks=2),
+    TasksAdded(1.0, 0, [Task("t0", 0), Task("t1", 0)], 0),
+    StudyAdded(1.0, "s1", [Step("x")], tasks=2),
+    TasksAdded(1.0, 2, [Task("t0", 1), Task("t1", 1)], 1),
+]
+OF_TASKS = [
+    CancelAsked(2.0, [3]),
+    MoveResults(2.0, [3], 0, 1, "it goes"),
+    OrderTasks(2.0, [3], "sooner"),
+    ResultsForgotten(2.0, [3]),
+    ResultsLost(2.0, [3], -1),
+    ResultsMoved(2.0, [3], 0, 1),
+    Revived(2.0, [3]),
+]
+
+
+@pytest.mark.parametrize("record", OF_TASKS, ids=lambda record: type(record).__name__)
+def test_what_concerns_tasks_of_one_study_is_told_to_that_one_alone_by_its_own_numbers(record: AnyRecord) -> None:
+    views = Views()
+    for known in BOTH:
+        list(views.split(known))
+    assert list(views.split(record)) == [(1, replace(record, tasks=[1]))]
+    late = [view for _, view in views.split(StudyAdded(3.0, "late", [Step("x")]))]
+    assert type(record) not in map(type, late), "who comes later knows nothing of it"
+
+
+def test_no_record_that_names_tasks_is_forgotten_by_the_views() -> None:
+    by_list = {
+        kind for kind in get_args(AnyRecord) if kind.__annotations__.get("tasks") in ("list[int]", "list[int] | None")
+    }
+    assert by_list == {*map(type, OF_TASKS), StudyChanged}
+
+
+def test_a_study_that_comes_after_the_pilot_was_gone_on_with_knows_that_all_from_before_is_over() -> None:
+    """Nodes and partitions are gone, nobody drains what has the same name, and nothing is on its way."""
+    wish = PartitionWish("all", 1)
+    records: list[AnyRecord] = [
+        RunStarted(0.0, "pilot", "0", "here", 1),
+        KindsDeclared(0.0, [Kind("cpu", 1)]),
+        NodesJoined(1.0, [Node("a", 1, machine="m")]),
+        PartitionAsked(1.0, wish),
+        AdmitPartition(1.0, 0),
+        RequestNodes(1.0, "cpu", 3, "missing"),
+        NodeDrainAsked(2.0, "a", "me"),
+        RunResumed(5.0, "here", 2, False, 1),
+        NodesJoined(5.0, [Node("a", 1, machine="m")]),
+        StudyAdded(6.0, "late", [Step("x")], tasks=1),
+        TasksAdded(6.0, 0, [Task("t", 0)]),
+        Launch(7.0, 0, 1, (Place(1, "0"),)),
+        TaskEnded(8.0, 0, 1, "done"),
+    ]
+    view = views_of(records)[0]
+    assert view.finished and view.succeeded and not view.partitions.living
+    assert view.room.alive == 0b10 and not view.drained
+    assert view.scaling is not None and view.scaling.coming() == 0
+    assert view.resumed == 0, "the study itself was never interrupted"

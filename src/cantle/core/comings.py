@@ -20,7 +20,7 @@ def _run_started(state: State, record: r.RunStarted) -> None:
 
 
 def _run_resumed(state: State, record: r.RunResumed) -> None:
-    state.resumed += 1
+    state.resumed += not record.before
     state.stopping = ""
     state.at_once = state.expired = False
     state.begun_at = record.time

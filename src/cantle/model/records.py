@@ -58,6 +58,7 @@ class RunResumed(Record, frozen=True, tag=True):
 
     Attempts that were under way are over, not by their fault. With `retry`, tasks that failed, timed out, were canceled
     or were skipped because of such tasks get a new chance. So many `partitions` were known; all of them are over.
+    `before`: it tells a study that came to a pilot later what had become of nodes and partitions.
     """
 
     host: str
@@ -66,6 +67,7 @@ class RunResumed(Record, frozen=True, tag=True):
     partitions: int = 0
     argv: tuple[str, ...] = ()
     job: str = ""
+    before: bool = False
 
 
 class StudyAdded(Record, frozen=True, tag=True):

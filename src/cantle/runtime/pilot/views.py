@@ -20,12 +20,11 @@ from cantle.model.records import (
     Launch,
     LimitsChanged,
     MoveResults,
-    NodeLost,
     NodesAwaited,
-    NodesJoined,
     OrderTasks,
     Refuse,
     ResultsForgotten,
+    ResultsLost,
     ResultsMoved,
     Revived,
     RunResumed,
@@ -46,6 +45,7 @@ from cantle.model.records import (
 from cantle.model.study import Task
 
 OfTask = Launch | Stop | Refuse | TaskStarted | TaskHindered | TaskEnded
+OfTasks = Revived | OrderTasks | MoveResults | ResultsMoved | ResultsLost | ResultsForgotten
 
 
 class Views:
@@ -60,8 +60,6 @@ class Views:
         self._whose = _Whose()
         self._spans: list[tuple[Spans, Spans]] = []
         """By study, its tasks and its steps."""
-        self._alive: dict[int, None] = {}
-        self._nodes = 0
 
     def leave(self, study: int) -> None:
         """Nothing more is written down for this study."""
@@ -99,7 +97,7 @@ class Views:
         elif isinstance(record, OrderTasks) and not record.tasks:
             for study in sorted(self._open):
                 yield study, record
-        elif isinstance(record, Revived | OrderTasks | MoveResults | ResultsMoved | ResultsForgotten):
+        elif isinstance(record, OfTasks):
             yield from self._with_tasks(record)
         elif isinstance(record, RunStarted):
             self._run = record
@@ -160,9 +158,7 @@ class Views:
         for study, tasks in self._by_study(record.tasks).items():
             yield study, replace(record, tasks=tasks)
 
-    def _with_tasks(
-        self, record: Revived | OrderTasks | MoveResults | ResultsMoved | ResultsForgotten
-    ) -> Iterator[tuple[int, AnyRecord]]:
+    def _with_tasks(self, record: OfTasks) -> Iterator[tuple[int, AnyRecord]]:
         for study, tasks in self._by_study(record.tasks).items():
             yield study, replace(record, tasks=tasks)
 
@@ -176,23 +172,13 @@ class Views:
 
     def _remember(self, record: AnyRecord) -> None:
         """What a study that enters later has to know."""
-        if isinstance(record, RunResumed):  # another conductor, with nodes of its own: those from before are gone
-            self._shared += [NodeLost(record.time, node, "its conductor is gone") for node in self._alive]
-            self._alive.clear()
-            self._forget_awaited()
-        if isinstance(record, RunResumed | StopAsked | CancelAsked | EndRun):
+        if isinstance(record, StopAsked | CancelAsked | EndRun):
             return
-        if isinstance(record, NodesJoined):
-            self._alive |= dict.fromkeys(range(self._nodes, self._nodes + len(record.nodes)))
-            self._nodes += len(record.nodes)
-        elif isinstance(record, NodeLost):
-            self._alive.pop(record.node, None)
-        elif isinstance(record, NodesAwaited):
-            self._forget_awaited()
+        if isinstance(record, RunResumed | NodesAwaited):
+            self._shared = [known for known in self._shared if not isinstance(known, NodesAwaited)]
+        if isinstance(record, RunResumed):
+            record = replace(record, before=True)
         self._shared.append(record)
-
-    def _forget_awaited(self) -> None:
-        self._shared = [known for known in self._shared if not isinstance(known, NodesAwaited)]
 
 
 class _Whose:
