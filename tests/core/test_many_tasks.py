@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from cantle.core.decide import Decider
 from cantle.core.state import State
-from cantle.model.records import NodesJoined, StudyAdded, StudyChanged, StudyOver, TaskEnded, TasksAdded
+from cantle.model.records import (
+    NodesJoined,
+    PartitionAsked,
+    RefusePartition,
+    StudyAdded,
+    StudyChanged,
+    StudyOver,
+    TaskEnded,
+    TasksAdded,
+)
 from cantle.model.resources import Needs, Node
-from cantle.model.study import Step, Task
+from cantle.model.study import PartitionWish, Step, Task
 from counting import steps
 
 FEW, MANY = 100, 400
@@ -58,3 +69,49 @@ def test_a_pass_costs_the_same_however_many_studies_are_over() -> None:
         return steps(lambda: decided(state, decider))
 
     assert cost(MANY) < 1.2 * cost(FEW)
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_call_that_is_handed_in_costs_a_pass_the_same_however_many_came_before(others: int) -> None:
+    """They take several cores each, and the next one has no room: then it is looked how much is left to do."""
+
+    def cost(n: int) -> int:
+        state, decider = State(), Decider()
+        wide = Step("wide", Needs(cores=3))
+        state.apply(StudyAdded(0.0, "calls", [wide], grows=True))
+        state.apply(TasksAdded(0.0, 0, [Task(f"t{i}", 0) for i in range(n)]))
+        for other in range(1, others + 1):
+            state.apply(StudyAdded(0.0, "other", [wide], tasks=2))
+            state.apply(TasksAdded(0.0, n, [Task("first", other), Task("then", other, (n,))], other))
+        state.apply(NodesJoined(0.0, [Node("n0", 4, machine="m0")]))
+        decided(state, decider)
+        assert len(state.running) == 1
+        for _ in range(2):  # all are taken in with the first of these
+            state.apply(TasksAdded(1.0, len(state.tasks), [Task("one more", 0)], 0))
+            found = steps(lambda: decided(state, decider))
+        return found
+
+    assert cost(MANY) < 1.2 * cost(FEW)
+
+
+def test_the_last_partition_of_a_name_is_found_at_once_while_it_lives_however_many_came_after_it() -> None:
+    def cost(n: int) -> int:
+        state = State()
+        state.apply(StudyAdded(0.0, "study", [Step("step")]))
+        for name in ("mine", *(f"other{i}" for i in range(n))):
+            state.apply(PartitionAsked(1.0, PartitionWish(name, 1), 0))
+        of = state.partitions
+        assert of.last_of(0, "mine") is of.all[0] and of.last_of(0, "nobody's") is None
+        return steps(lambda: of.last_of(0, "mine"))
+
+    assert cost(MANY) == cost(FEW)
+
+
+def test_of_partitions_with_one_name_the_last_is_told_of_also_when_it_is_over() -> None:
+    state = State()
+    state.apply(StudyAdded(0.0, "study", [Step("step")]))
+    for number in range(2):
+        state.apply(PartitionAsked(1.0, PartitionWish("mine", 1), 0))
+        state.apply(RefusePartition(2.0, number, "too wide"))
+    assert state.partitions.last_of(0, "mine") is state.partitions.all[1]
+    assert state.partitions.last_of(1, "mine") is None

@@ -195,8 +195,8 @@ class Decider:
 
 
 def _may_be_ordered(state: State) -> bool:
-    """Tasks and most nodes are there, some tasks wait for others, and somebody has estimated how long they take."""
-    if not state.totals[Phase.WAITING] or state.stopping or len(state.tasks) > MOST_ORDERED:
+    """All tasks and most nodes are there, some tasks wait for others, and somebody has estimated how long they take."""
+    if not state.totals[Phase.WAITING] or state.stopping or state.growing or len(state.tasks) > MOST_ORDERED:
         return False
     if 4 * state.awaited > state.room.alive.bit_count():
         return False

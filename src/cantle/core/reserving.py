@@ -21,6 +21,7 @@ from cantle.core.plan import Plan
 from cantle.core.queues import ReadyQueue
 from cantle.core.room import Room
 from cantle.core.state import State
+from cantle.core.studies import StudyState
 from cantle.model.resources import Needs, Place, indexes
 
 CRITICAL = 0.35
@@ -169,27 +170,45 @@ def work_left_s(plan: Plan, study: int) -> float:
     return total
 
 
-def _means(plan: Plan, study: int) -> dict[int, float]:
-    """The mean estimate of the study's tasks by step; where there is none what stands for it in the ranks."""
-    state = plan.state
-    key = ("means", study)
-    version = (state.studies[study].known, len(state.steps))
-    known: tuple[object, dict[int, float]] | None = plan.memory.get(key)
-    if known is None or known[0] != version:
-        told: dict[int, float] = {}
-        unknown: dict[int, int] = {}
-        count: dict[int, int] = {}
-        for number in state.studies[study].tasks:
-            row = state.tasks[number]
-            count[row.step] = count.get(row.step, 0) + 1
-            told[row.step] = told.get(row.step, 0.0) + row.estimate_s
+class _Means:
+    """The mean estimate of a study's tasks by step, of so many of them. A study that grows is taken in piece by piece."""
+
+    __slots__ = ("by_step", "counts", "digest", "known", "told_s", "unknown")
+
+    def __init__(self, digest: str) -> None:
+        self.digest = digest
+        self.known = 0
+        self.counts: dict[int, int] = {}
+        self.unknown: dict[int, int] = {}
+        """Of so many of them nobody knows how long they take."""
+        self.told_s: dict[int, float] = {}
+        self.by_step: dict[int, float] = {}
+
+    def follow(self, state: State, study: StudyState) -> None:
+        """Take in the tasks that are new."""
+        for own in range(self.known, study.known):
+            row = state.tasks[study.tasks.number(own)]
+            self.counts[row.step] = self.counts.get(row.step, 0) + 1
+            self.told_s[row.step] = self.told_s.get(row.step, 0.0) + row.estimate_s
             if not row.estimate_s:
-                unknown[row.step] = unknown.get(row.step, 0) + 1
-        estimated = sum(count.values()) - sum(unknown.values())
-        usual = sum(told.values()) / estimated if estimated else 1.0
-        means = {step: (told[step] + unknown.get(step, 0) * usual) / n for step, n in count.items()}
-        known = plan.memory[key] = (version, means)
-    return known[1]
+                self.unknown[row.step] = self.unknown.get(row.step, 0) + 1
+        self.known = study.known
+        estimated = sum(self.counts.values()) - sum(self.unknown.values())
+        usual_s = sum(self.told_s.values()) / estimated if estimated else 1.0
+        self.by_step = {
+            step: (self.told_s[step] + self.unknown.get(step, 0) * usual_s) / n for step, n in self.counts.items()
+        }
+
+
+def _means(plan: Plan, number: int) -> dict[int, float]:
+    """The mean estimate of the study's tasks by step; where there is none what stands for it in the ranks."""
+    study = plan.state.studies[number]
+    means: _Means | None = plan.memory.get(("means", number))
+    if means is None or means.digest != study.digest:
+        means = plan.memory["means", number] = _Means(study.digest)
+    if means.known != study.known:
+        means.follow(plan.state, study)
+    return means.by_step
 
 
 def _able(plan: Plan, needs: Needs) -> int:

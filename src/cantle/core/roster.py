@@ -32,6 +32,13 @@ class Partitions:
         self.failures: dict[Key, int] = {}
         """How often in a row a partition of that name failed before any task of it was done."""
 
+    def last_of(self, study: int, name: str) -> Partition | None:
+        """The study's own partition of that name, the last one of them that there was; also when that is over."""
+        own = self.by_name.get((study, name))
+        if own is not None:
+            return own
+        return next((each for each in reversed(self.all) if each.name == name and each.study == study), None)
+
     def asked_for(self, study: int, name: str) -> Partition | None:
         """The living partition that somebody means who asks for a study: its own, else one that is there for all.
 

@@ -11,8 +11,10 @@ when all that it waits for is running, so that the others drain while its parent
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Container, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
+from itertools import islice
 from math import exp, inf
 from typing import TypeAlias
 
@@ -235,19 +237,15 @@ def _ready_at(state: State, task: int) -> float:
 def _next_wide(plan: Plan, study: int) -> list[int]:
     """The next tasks of the study that wait and take several cores or nodes of the common room."""
     state = plan.state
-    version = (state.studies[study].known, len(state.steps))
-    known: tuple[object, list[int]] | None = plan.memory.get(("wide", study))
-    if known is None or known[0] != version:
-        queues = state.queues
+    of = state.studies[study]
+    known: tuple[str, int, deque[int]] | None = plan.memory.get(("wide", study))
+    digest, seen, wide = known if known is not None and known[0] == of.digest else (of.digest, 0, deque[int]())
+    if seen != of.known:  # those that are new bear higher numbers
+        queues, shapes = state.queues, state.shape_of_step
         broad = {n for n in plan.queues if queues[n].breadth and queues[n].shape.study == study}
-        shapes = state.shape_of_step
-        wide = (
-            [task for task in reversed(state.studies[study].tasks) if shapes[state.tasks[task].step] in broad]
-            if broad
-            else []
-        )
-        known = plan.memory["wide", study] = (version, wide)
-    wide = known[1]
-    while wide and state.phases[wide[-1]] in FINAL:
-        wide.pop()
-    return [task for task in wide[: -COMING - 1 : -1] if state.phases[task] == Phase.WAITING]
+        new = (of.tasks.number(own) for own in range(seen, of.known)) if broad else ()
+        wide.extend(task for task in new if shapes[state.tasks[task].step] in broad)
+        plan.memory["wide", study] = (digest, of.known, wide)
+    while wide and state.phases[wide[0]] in FINAL:
+        wide.popleft()
+    return [task for task in islice(wide, COMING) if state.phases[task] == Phase.WAITING]

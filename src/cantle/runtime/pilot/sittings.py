@@ -469,9 +469,7 @@ class Sittings:
     def _partition_news(self, sitting: Sitting) -> Iterable[Down]:
         state = self._state
         for name, told in list(sitting.partitions.items()):
-            partition = next(
-                (p for p in reversed(state.partitions.all) if p.name == name and p.study == sitting.number), None
-            )
+            partition = state.partitions.last_of(sitting.number, name)
             if partition is None:
                 continue
             standing = partition.standing.name.lower()
