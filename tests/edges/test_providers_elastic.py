@@ -269,6 +269,33 @@ def test_a_node_that_went_before_it_was_given_back_is_lost_once(rig: Callable[..
     assert not run.all(NodeLost) and base.gone == ["n1"]
 
 
+def test_a_provider_that_does_not_come_back_from_a_node_that_is_given_up_is_asked_for_nothing_more(
+    rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_go = threading.Event()
+
+    class Hangs(Theirs):
+        def remove(self, node: Node, instance: str) -> None:
+            let_go.wait(60)
+
+    base, node = Base(), Node("n1", 1, kind="cpu")
+    run = rig(Hangs(), base)
+    run.allocation.request(0, "cpu", 1)
+    run.until(lambda: bool(run.answers()))
+    base.inbox.put(NodesJoined(1.0, [node], 0))
+    run.allocation.release(0, node)
+    run.allocation.request(1, "cpu", 1)
+    monkeypatch.setattr("cantle.allocations.providers.elastic.HUNG_S", 0.0)
+    run.allocation.lost(node)
+    run.until(lambda: bool(run.answers(1)))
+    run.allocation.request(2, "cpu", 1)
+    run.until(lambda: bool(run.answers(2)))
+    for answer in (run.answers(1)[-1], run.answers(2)[-1]):
+        assert answer.coming == 0 and answer.refused == 1
+        assert "its provider has not come back for 0 s from what was asked of it" in answer.detail
+    let_go.set()
+
+
 def test_what_was_withdrawn_in_vain_is_still_on_its_way(rig: Callable[..., Rig]) -> None:
     theirs = Theirs()
     theirs.can_withdraw = 1

@@ -9,6 +9,7 @@ from tests.builders import job, node, study_records
 
 from cantle.core.decide import Decider
 from cantle.core.lifetimes import OVERDUE_S
+from cantle.core.scaling.ledger import GIVEN_BACK_S
 from cantle.core.scaling.settings import Scaling
 from cantle.core.state import State
 from cantle.model.kinds import Kind
@@ -17,6 +18,7 @@ from cantle.model.records import (
     Decision,
     GiveUpNode,
     KindsDeclared,
+    NodeDrainAsked,
     NodeLost,
     NodesJoined,
     ReleaseNode,
@@ -98,6 +100,28 @@ def test_another_node_of_the_kind_is_had_although_nobody_takes_away_the_one_whos
     lost = [record.node for record in state.records if isinstance(record, NodeLost)]
     assert len(lost) == len(set(lost)), "each is lost once"
     assert not state.losses, "no task is blamed for it"
+
+
+def test_another_node_of_the_kind_is_had_although_its_provider_never_takes_back_the_one_that_was_given_back() -> None:
+    state = Kept()
+    for record in study_records([job(f"t{i}") for i in range(4)]):
+        state.apply(record)
+    world = Forgetful(state, [], lambda _task, _attempt: Fate(10.0))
+    world.put(KindsDeclared(0.0, [Kind("cpu", 1, most=1, starts_in_s=5.0)]))
+    world.put(NodeDrainAsked(20.0, "cpu-1", "me", goes=True))
+    decider = Decider()
+    decider.scaling = Scaling(("demand",), idle_s=1.0, cool_down_s=0.0)
+    for _ in range(MOST_TURNS):
+        if state.finished:
+            break
+        turn(state, world, NoLog(), decider, world.wait())
+    assert state.succeeded
+    released = next(record for record in state.records if isinstance(record, ReleaseNode))
+    [given_up] = [record for record in state.records if isinstance(record, GiveUpNode)]
+    assert given_up.node == released.node and given_up.time == released.time + GIVEN_BACK_S
+    assert given_up.why == "it was given back 10 min ago, and its provider has not taken it"
+    assert len([record for record in state.records if isinstance(record, NodesJoined)]) == 2
+    assert not state.lost_nodes, "it went as planned"
 
 
 def test_what_hangs_on_a_node_whose_time_is_over_runs_elsewhere() -> None:

@@ -98,11 +98,10 @@ class Decider:
             self._memory.pop("rescuing wakes at", None)
         if "nearness" in self._memory:
             self._memory["nearness"].wakes_at = math.inf
-        if state.lifetimes is not None or state.trouble is not None:
+        if state.lifetimes is not None or state.trouble is not None or (state.scaling and state.scaling.overdue):
             from cantle.core.tending import tend
 
             yield from tend(state, self._memory)
-            self._next_leave = math.inf if state.lifetimes is None else state.lifetimes.next_leave()
         if state.keeping is not None and state.keeping.has_files and not state.stopping:
             from cantle.core.gathering import gather
 
@@ -131,6 +130,7 @@ class Decider:
                 yield from let_successors_stand_in_line(plan)
         if state.scaling is not None and not state.stopping:
             yield from self._scale(plan)
+        self._next_leave = _when_nodes_go(state)
         if state.totals[Phase.READY] and not state.running and len(state.homes) > 1 and _is_stuck(state):
             from cantle.core.unmakeable import refuse_what_nobody_makes
 
@@ -192,6 +192,12 @@ class Decider:
 
             self._granting = Granting()
         yield from self._granting.decide(state, self._memory)
+
+
+def _when_nodes_go(state: State) -> float:
+    """When the next node has to be empty, or is given up; infinite when none is."""
+    at = math.inf if state.lifetimes is None else state.lifetimes.next_leave()
+    return at if state.scaling is None else min(at, min(state.scaling.overdue.values(), default=math.inf))
 
 
 def _may_be_ordered(state: State) -> bool:

@@ -222,6 +222,8 @@ def _is_over(state: State, index: int) -> bool:
 def _give_up_node(state: State, record: r.GiveUpNode) -> None:
     if state.lifetimes is not None:
         state.lifetimes.overdue.pop(record.node, None)
+    if state.scaling is not None:
+        state.scaling.overdue.pop(record.node, None)
 
 
 def _end_run(state: State, record: r.EndRun) -> None:

@@ -32,6 +32,11 @@ def tend(state: State, memory: dict[object, Any]) -> Iterator[Decision]:
             if at <= state.now:
                 late = in_words(state.now - state.lifetimes.ends[index])
                 yield GiveUpNode(state.now, index, f"its allocation ended {late} ago, and nobody has taken it away")
+    if state.scaling is not None:
+        for index, at in list(state.scaling.overdue.items()):
+            if at <= state.now:
+                since = in_words(state.now - state.scaling.released[index])
+                yield GiveUpNode(state.now, index, f"it was given back {since} ago, and its provider has not taken it")
     if state.trouble is not None and not state.stopping:
         yield from _flapping(state, state.trouble)
         yield from _failing(state, state.trouble, memory)

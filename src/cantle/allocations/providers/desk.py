@@ -38,6 +38,7 @@ class Desk:
         self._closing = False
         self._closed_well = False
         self._faults = 0
+        self._busy_since = math.inf
         self._thread: threading.Thread | None = None
 
     def give(self, errand: Callable[[], None]) -> None:
@@ -48,6 +49,13 @@ class Desk:
                 self._thread = threading.Thread(target=self._live, name=f"kind {self.provider.kind.name}", daemon=True)
                 self._thread.start()
             self._changed.notify()
+
+    def give_up_if_hung(self, seconds: float) -> None:
+        """The provider has not come back for so long: whatever waits for it waits in vain."""
+        busy_s = monotonic() - self._busy_since
+        if busy_s >= seconds and not self.given_up:
+            self.given_up = f"its provider has not come back for {busy_s:.0f} s from what was asked of it"
+            self._gives_up(self.given_up)
 
     def close(self) -> None:
         """What was not begun is left; the provider closes next. Does not wait for that."""
@@ -74,9 +82,12 @@ class Desk:
                 if self._closing:
                     break
                 errand = self._todo.popleft() if self._todo else None
+            self._busy_since = monotonic()
             if errand is not None:
                 errand()
-            again_at = monotonic() + self._tend()
+            pause = self._tend()
+            self._busy_since = math.inf
+            again_at = monotonic() + pause
         try:
             self.provider.close()
             self._closed_well = True

@@ -34,6 +34,8 @@ from .gate import Gate
 from .records import FOLDER, Records
 from .requests import Held, Request, Requests
 
+HUNG_S = 300.0
+"""A provider that has not come back for so long when one of its nodes is lost, or given up, is asked for nothing more."""
 CLOSE_S = 20.0
 """So long the end of a run waits for providers to take their nodes back."""
 
@@ -142,6 +144,8 @@ class ElasticAllocation:
     def lost(self, node: Node) -> None:
         """The node is gone. Whether another one shall come in its place is decided elsewhere."""
         held = self._requests.held.pop(node.name, None)
+        if held is not None and (desk := self._desks.get(held.request.kind)) is not None:
+            desk.give_up_if_hung(HUNG_S)
         if self._requests.local.pop(node.name, self) is not self:
             return
         if self._base is not None:

@@ -20,6 +20,8 @@ from cantle.model.resources import indexes
 if TYPE_CHECKING:
     from cantle.core.state import State
 
+GIVEN_BACK_S = 600.0
+"""A node that is still there so long after it was given back is given up: clouds take minutes, and no provider for ever."""
 MOST_REFUSALS = 5
 """A kind of which so many requests in a row brought no node at all counts as one that cannot be had, until one comes."""
 RECENT = 5
@@ -84,6 +86,8 @@ class Ledger:
         """Nodes that were given back and are still there: since when. All of them are drained."""
         self.released_nodes = 0
         """The same nodes, as bits."""
+        self.overdue: dict[int, float] = {}
+        """Of these: when they are given up, as nobody has taken them away."""
         self.drained_before: dict[int, str] = {}
         """Of these: why nothing was to begin on them in any case."""
         self.unreleasable: dict[int, str] = {}
@@ -171,7 +175,14 @@ class Ledger:
         kind = self.kind_of.pop(index, None)
         if kind is not None:
             self.up[kind] &= ~(1 << index)
-        for known in (self.worked_at, self.noticed, self.released, self.drained_before, self.unreleasable):
+        for known in (
+            self.worked_at,
+            self.noticed,
+            self.released,
+            self.overdue,
+            self.drained_before,
+            self.unreleasable,
+        ):
             known.pop(index, None)
         self.released_nodes &= ~(1 << index)
         self.stays(index)
@@ -324,6 +335,7 @@ def _release_node(state: State, record: r.ReleaseNode) -> None:
     ledger.stays(record.node)
     ledger.released[record.node] = record.time
     ledger.released_nodes |= 1 << record.node
+    ledger.overdue[record.node] = record.time + GIVEN_BACK_S
     ledger.last = record
     if record.node in ledger.kind_of:
         ledger.reduced_at[ledger.kind_of[record.node]] = record.time
@@ -339,6 +351,7 @@ def _node_released(state: State, record: r.NodeReleased) -> None:
     from cantle.core.nodes import use_again
 
     del ledger.released[record.node]
+    ledger.overdue.pop(record.node, None)
     ledger.released_nodes ^= 1 << record.node
     ledger.unreleasable[record.node] = record.problem
     before = ledger.drained_before.pop(record.node, None)
