@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import subprocess
 import sys
 import time
@@ -137,7 +138,16 @@ def test_who_gathers_waits_no_longer_than_he_says(pilot: cantle.Pilot) -> None:
     ("words", "said"),
     [
         ({"nodes": 4}, 'nodes=4 is no text; to deal this machine out write nodes="4x1"'),
-        ({"nodes": "zzz"}, "no pilot could be begun: 'zzz' is no group of nodes"),
+        ({"nodes": 0}, "^nodes=0 is no text$"),
+        ({"nodes": "zzz"}, "no pilot could be begun: nodes='zzz' is no group of nodes"),
+        ({"nodes": "2x1", "cores": 2}, r"nodes= and cores= exclude each other: cores=N is nodes=1xN"),
+        (
+            {"cores": 0},
+            r"^cores=0: then nothing would serve; name hosts=, slurm= or kinds=, or options=\[\"--listen\"\]$",
+        ),
+        ({"cores": 0, "options": ["--gpus", "1"]}, r"cores=0: then nothing would serve. Name hosts \(hosts=\), or let"),
+        ({"hosts": []}, r"^hosts=\[\] names none; leave it out"),
+        ({"kinds": {}}, r"^kinds=\{\} names none; leave it out"),
         ({"cores": "2"}, "cores='2' is no whole number from 0 on"),
         ({"cores": 2.0}, "cores=2.0 is no whole number"),
         ({"hosts": 3}, "hosts=3 is no text and no list of texts"),
@@ -145,10 +155,27 @@ def test_who_gathers_waits_no_longer_than_he_says(pilot: cantle.Pilot) -> None:
         ({"name": "a\n"}, r"name='a\\n' cannot be the name of a study"),
         ({"directory": 3}, "directory=3 is no path"),
         ({"options": "--cores 2"}, r"options='--cores 2' is one text: give a list of words, as in \['--cores', '2'\]"),
-        ({"options": ["--nix"]}, r"no pilot could be begun: unrecognized arguments: --nix"),
-        ({"kinds": {"cpu": 3}}, "kinds.cpu: must be a mapping"),
+        ({"options": ["--nix"]}, "no pilot could be begun: there is no option --nix; see `cantle up --help`"),
+        ({"options": ["--memroy", "1GB"]}, "there is no option --memroy; did you mean --memory\\?"),
+        ({"kinds": {"cpu": 3}}, "no pilot could be begun: kinds=: cpu: must be a mapping"),
+        (
+            {"kinds": {"cpu": {"core": 1}}},
+            "kinds=: cpu.core: is not known here\n.*'cores'\\?\nkinds=: cpu",
+        ),
+        ({"kinds": "/no/file.yaml"}, "no pilot could be begun: kinds=: cannot read /no/file.yaml"),
+        ({"slurm": {"cores": 1, "maxx": 2}}, "no pilot could be begun: slurm=: slurm.maxx: is not known here"),
+        (
+            {"kinds": {"cpu": {"cores": 1}}, "scaling": "payof"},
+            "there is no scaling policy 'payof'; did you mean payoff\\?",
+        ),
+        ({"kinds": {"cpu": {"cores": 1}}, "scaling": "eta:x"}, "scaling='eta:x': 'x' is no duration"),
+        ({"kinds": {"cpu": {"cores": 1}}, "scaling": "no_such:f"}, "scaling='no_such:f': ModuleNotFoundError"),
         ({"kinds": {"cpu": object()}}, "cannot be written down"),
-        ({"scaling": ["fixed:1"]}, "no kinds of node are declared"),
+        (
+            {"scaling": ["fixed:1"]},
+            "scaling='fixed:1': no node can be asked for, as no kinds of node are declared.*: kinds='cpu: ",
+        ),
+        ({"pilot": "night", "cores": 2}, r"the pilot night has its nodes already: .* \(cores=\)"),
     ],
 )
 def test_who_opens_a_pilot_with_wrong_words_is_told_which_and_nothing_is_left(
@@ -159,6 +186,10 @@ def test_who_opens_a_pilot_with_wrong_words_is_told_which_and_nothing_is_left(
     with pytest.raises(cantle.RequestError, match=said) as told:
         cantle.open(**words)
     assert "usage:" not in str(told.value)
+    said_of_options = re.sub(
+        r'options=\["--|no option --\w+; did you mean --|no option --|cantle up --', "", str(told.value)
+    )
+    assert not re.search(r"(^|\s)--?[a-z]", said_of_options), "a program gives arguments, and no options"
     assert [each.name for each in tmp_path.iterdir() if each.name != "state"] == []
 
 

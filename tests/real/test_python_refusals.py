@@ -202,7 +202,7 @@ def test_a_scaling_function_may_be_one_of_the_programs_own_and_is_told_of_with_i
     told = (state / "said").read_text()
     assert done.returncode == 0, told
     line = SCALING.splitlines().index('    raise KeyError("enough")') + 1
-    by = "cantle.runtime.handed:wish could not say how many nodes it wants"
+    by = "cantle: wish could not say how many nodes it wants"
     assert f"{by}: it raised KeyError: 'enough' ({state}/grows.py, line {line})" in told
 
 

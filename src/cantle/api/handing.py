@@ -7,11 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from cantle.core.scaling.settings import HANDED
 from cantle.errors import RequestError
 from cantle.runtime.handed import Head, put
-
-WORD = "cantle.runtime.handed:"
-"""Before its name, so the pilot knows it for a policy."""
 
 
 class HandedIn:
@@ -48,7 +46,7 @@ class HandedIn:
         if code is not None:
             head = Head(str(Path(code.co_filename).absolute()), code.co_firstlineno, path)
         self._functions[name] = (head, body)
-        return f"{WORD}{name}"
+        return f"{HANDED}{name}"
 
     def put(self, folder: Path) -> bool:
         """Write them down; whether there are any. Raises MachineError."""

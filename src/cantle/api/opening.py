@@ -61,7 +61,10 @@ def begin(pilot: str, directory: Path | None, name: str, words: list[str], funct
     Raises RequestError, MachineError.
     """
     if pilot and words:
-        raise RequestError(f"the pilot {pilot} has its nodes already: leave out what asks for others ({words[0]} ...)")
+        from cantle.api.complaints import in_arguments
+
+        first = in_arguments(words[0], words)
+        raise RequestError(f"the pilot {pilot} has its nodes already: leave out what asks for others ({first})")
     name = name or _program()
     if not name.strip() or not name.isprintable():
         raise RequestError(f"name={name!r} cannot be the name of a study: take letters, digits, - and _")
@@ -121,10 +124,10 @@ def _start(own: Path, words: list[str], handed: Path | None) -> None:
     if said and not done.returncode:
         print(said, file=sys.stderr, flush=True)
     if done.returncode:
-        if said.startswith("usage:"):  # of words that the program does not know
-            said = said[said.find("cantle up: ") :].removeprefix("cantle up: ").partition("\nTry ")[0]
-        said = said.removeprefix("cantle: ")
-        raise (RequestError if done.returncode != 1 else MachineError)(f"no pilot could be begun: {said}")
+        from cantle.api.complaints import in_arguments
+
+        kind = RequestError if done.returncode != 1 else MachineError
+        raise kind(f"no pilot could be begun: {in_arguments(said, words)}")
 
 
 def _with_cantle(path: str) -> str:

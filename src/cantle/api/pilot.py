@@ -387,12 +387,20 @@ def open(
     """
     for key, text in (("nodes", nodes), ("pilot", pilot), ("name", name)):
         if not isinstance(text, str):
-            more = f'; to deal this machine out write nodes="{text}x1"' if key == "nodes" and type(text) is int else ""
+            count = key == "nodes" and type(text) is int and text > 0
+            more = f'; to deal this machine out write nodes="{text}x1"' if count else ""
             raise RequestError(f"{key}={text!r} is no text{more}")
     if cores is not None:
         require_count("cores=", cores, 0)
+        if not (cores or hosts or slurm or kinds or options):
+            raise RequestError(
+                'cores=0: then nothing would serve; name hosts=, slurm= or kinds=, or options=["--listen"]'
+            )
     if directory is not None and not isinstance(directory, str | os.PathLike):
         raise RequestError(f"directory={directory!r} is no path")
+    for key, given in (("hosts", hosts), ("kinds", kinds)):
+        if isinstance(given, list | Mapping) and not given:
+            raise RequestError(f"{key}={given!r} names none; leave it out to have this machine")
     options, hosts = _texts("options", options), [hosts] if isinstance(hosts, str) and hosts else _texts("hosts", hosts)
     if slurm is not None and not isinstance(slurm, Mapping):
         raise RequestError(f'slurm={slurm!r}: say what a node has, as in slurm={{"cores": 64, "max": 20}}')

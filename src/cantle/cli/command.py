@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from cantle.errors import RequestError
@@ -68,12 +69,14 @@ class Parser(argparse.ArgumentParser):
     """
 
     take_options: tuple[str, ...] = ()
+    _words: Sequence[str] = ()
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """The arguments, parsed. Ends the process when they make no sense."""
         words = self._joined(sys.argv[1:] if args is None else list(args))
         at = words.index("--") if "--" in words else len(words)
         # After the -- there are only words; so that argparse takes them for such, they begin with what no option does.
+        self._words = words[:at]
         marked = [*words[:at], *(_WORD + word for word in words[at + 1 :])]
         # argparse cannot mix options and words where the first word chooses among further parsers.
         parse = super().parse_args if self._subparsers is not None else self.parse_intermixed_args
@@ -91,21 +94,51 @@ class Parser(argparse.ArgumentParser):
         return words
 
     def error(self, message: str) -> NoReturn:
-        """Tell what is wrong with the command line, and end with the status for that."""
+        """Tell what is wrong with the command line, last and in one line, and end with the status for that."""
         message = message.replace(_WORD, "").replace("\\x00", "")
-        self.print_usage(sys.stderr)
-        self.exit(USAGE_ERROR, f"{self.prog}: {message}{self._nearest(message)}\nTry '{self.prog} --help'.\n")
+        if message.startswith("the following arguments are required"):
+            known = {"--", *self._options()}
+            unknown = [word for word in self._words if word.startswith("--") and word.partition("=")[0] not in known]
+            usage = self.format_usage()
+            if unknown:  # it is why something is missing, or will be told next
+                message = f"{_UNRECOGNIZED}{unknown[0]}"
+            elif usage.count("\n") <= _MOST_USAGE_LINES:
+                sys.stderr.write(usage)
+        self.exit(USAGE_ERROR, f"{self.prog}: {self._in_words(message)}\n")
 
-    def _nearest(self, message: str) -> str:
-        prefix = "unrecognized arguments: "
-        if not message.startswith(prefix):
-            return ""
-        from difflib import get_close_matches
+    def _in_words(self, message: str) -> str:
+        """What argparse says, with the nearest thing that would have been right, or where to find it."""
+        left = message.removeprefix(_UNRECOGNIZED)
+        if left == message:
+            choice = _INVALID_CHOICE.search(message)
+            near = _near(choice[1], re.findall(r"'([^']*)'", choice[2])) if choice else ""
+            return f"{message}; {near or f'see {self.prog} --help'}"
+        wrong = next((word for word in left.split() if word.startswith("-")), "").partition("=")[0]
+        if not wrong:
+            return f"there is nothing to do with {left.split()[0]!r}; see {self.prog} --help"
+        return f"there is no option {wrong}; {_near(wrong, self._options()) or f'see {self.prog} --help'}"
 
-        wrong = message.removeprefix(prefix).split()[0].partition("=")[0]
-        known = [option for action in self._actions for option in action.option_strings]
-        near = get_close_matches(wrong, known, n=1) if wrong.startswith("-") else []
-        return f" (did you mean {near[0]}?)" if near else ""
+    def _options(self) -> list[str]:
+        """Of this command, and of those among which its first word chooses."""
+        parsers: list[argparse.ArgumentParser] = [self]
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                parsers += action.choices.values()
+        return [option for parser in parsers for action in parser._actions for option in action.option_strings]
+
+
+_UNRECOGNIZED = "unrecognized arguments: "
+_MOST_USAGE_LINES = 3
+_INVALID_CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)$")
+
+
+def _near(wrong: str, known: Sequence[str]) -> str:
+    """The question whether the nearest of these was meant; "" when none is near."""
+    from difflib import get_close_matches
+
+    bare = {word.lstrip("-"): word for word in known}  # dashes would make short ones alike
+    near = get_close_matches(wrong.lstrip("-").replace("_", "-"), bare, n=1)
+    return f"did you mean {bare[near[0]]}?" if near else ""
 
 
 def at_least(least: float, kind: type[int] | type[float] = int) -> Callable[[str], float]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from cantle.core.scaling.settings import called
 from cantle.core.state import State
 from cantle.model import records as r
 from cantle.model.resources import count
@@ -69,7 +70,7 @@ def _refusal(ledger: Ledger, request: Request, now: float) -> str:
 
 
 def _failing(by: str, problem: str) -> str:
-    return f"{printable(by)} could not say how many nodes it wants: {printable(problem)}"
+    return f"{printable(called(by))} could not say how many nodes it wants: {printable(problem)}"
 
 
 def _numbers(ledger: Ledger, kind: str) -> str:
@@ -80,7 +81,7 @@ def _numbers(ledger: Ledger, kind: str) -> str:
     text += f", {most:,} at most" if most else ""
     wish = ledger.wishes.get(kind)
     if wish is not None and wish.count is not None:
-        text += f"; {printable(wish.by) or 'somebody'} wants {wish.count:,}"
+        text += f"; {printable(called(wish.by)) or 'somebody'} wants {wish.count:,}"
     return text
 
 

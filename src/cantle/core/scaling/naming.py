@@ -113,7 +113,11 @@ def opinion_of(text: str) -> Opinion:
         return _WITH_TIME[name](seconds(argument, text))
     if name == "fixed":
         return policies.fixed(_counts(argument, text))
-    raise RequestError(f"there is no scaling policy {name!r}; there are {', '.join(NAMES)}")
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, NAMES, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise RequestError(f"there is no scaling policy {name!r}; {hint}there are {', '.join(NAMES)}")
 
 
 def seconds(argument: str, text: str) -> float:

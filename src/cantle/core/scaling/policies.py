@@ -13,6 +13,7 @@ from cantle.core.phases import Phase
 from cantle.core.reserving import work_left_s
 from cantle.core.scaling.capacity import able_now, can_hold, what_is_ready
 from cantle.core.scaling.look import Look, Opinion, Want
+from cantle.core.scaling.settings import called
 from cantle.model.kinds import Kind
 from cantle.model.resources import count
 
@@ -133,7 +134,7 @@ def wishes(look: Look) -> Iterator[Want]:
     """What somebody, or a function of the user's, wishes for."""
     for wish in look.ledger.wishes.values():
         if wish.count is not None:
-            why = f"{wish.by or 'somebody'} wishes for {wish.count:,}" + (f": {wish.why}" if wish.why else "")
+            why = f"{called(wish.by) or 'somebody'} wishes for {wish.count:,}" + (f": {wish.why}" if wish.why else "")
             yield Want(wish.kind, wish.count, why, at_once=True)
 
 

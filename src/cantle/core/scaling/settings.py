@@ -27,3 +27,12 @@ class Scaling(msgspec.Struct, frozen=True, omit_defaults=True):
     cool_down_s: float = 30.0
     retry_s: float = 10.0
     survivors_s: float = 600.0
+
+
+HANDED = "cantle.runtime.handed:"
+"""Before the name of a function that a program has handed in, so that it is known for a policy."""
+
+
+def called(policy: str) -> str:
+    """What people call a policy: a function that a program has handed in goes by its own name."""
+    return policy.removeprefix(HANDED)

@@ -16,7 +16,7 @@ from cantle.core.scaling.look import Look
 from cantle.core.scaling.naming import DEFAULT, is_built_in, opinion_of, worth_of
 from cantle.core.scaling.refusals import settings_of, then
 from cantle.core.scaling.remaining import Overview
-from cantle.core.scaling.settings import Scaling
+from cantle.core.scaling.settings import Scaling, called
 from cantle.core.scaling.trials import Trials
 from cantle.core.state import State
 from cantle.model.kinds import Kind
@@ -82,10 +82,10 @@ def _policies(state: State, ledger: Ledger, kind: Kind, settings: Scaling) -> st
                 f"{wish.count:,}" if wish is not None and wish.by == name and wish.count is not None else "no number"
             )
             problem = f" ({ledger.problems[name]})" if name in ledger.problems else ""
-            told.append(f"{name}: it wishes for {count_} of them{problem}")
+            told.append(f"{called(name)}: it wishes for {count_} of them{problem}")
     wish = ledger.wishes.get(kind.name)
     if wish is not None and wish.count is not None and wish.by not in settings.policies:
-        told.append(f"{wish.by or 'somebody'} wishes for {wish.count:,}")
+        told.append(f"{called(wish.by) or 'somebody'} wishes for {wish.count:,}")
     return f"no more are asked for; {'; '.join(told)}" if told else ""
 
 

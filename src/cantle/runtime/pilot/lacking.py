@@ -5,6 +5,7 @@ from __future__ import annotations
 from time import time
 
 from cantle.core.scaling.ledger import Ledger, Request
+from cantle.core.scaling.settings import called
 from cantle.core.state import State
 from cantle.model.resources import count
 from cantle.runtime.pilot.sitting_messages import Note
@@ -32,7 +33,7 @@ class OfNodes:
         if ledger.problems != self._problems:
             before, self._problems = self._problems, dict(ledger.problems)
             found += [
-                Note(f"{by} could not say how many nodes it wants: {why}")
+                Note(f"{called(by)} could not say how many nodes it wants: {why}")
                 for by, why in self._problems.items()
                 if before.get(by) != why
             ]
