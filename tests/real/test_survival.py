@@ -409,6 +409,35 @@ def test_a_journal_that_ends_within_its_opening_is_completed_by_resume(tmp_path:
         assert len(set((tmp_path / "ran").read_text().split())) == 2500
 
 
+def test_what_is_kept_when_tasks_come_or_go_keeps_its_restarts(tmp_path: Path) -> None:
+    study = """description: {name: edited, description: d}
+study:
+- name: a
+  description: too long the first two times
+  run: {cmd: "echo first; sleep 600", restart: 'echo >> RAN; test $(wc -l < RAN) -ge 2 || sleep 600', walltime: "00:00:01"}
+- {name: b, description: d, run: {cmd: echo b, depends: [a]}}
+""".replace("RAN", str(tmp_path / "ran"))
+    file = tmp_path / "study.yaml"
+    file.write_text(study)
+    code, told = cantle("run", "study.yaml", "-o", "out", "-r", "5", cwd=tmp_path)
+    assert code == 0, told
+
+    def shown() -> tuple[str, dict[str, object], str]:
+        row = next(line for line in (tmp_path / "out" / "status.csv").read_text().splitlines() if line.startswith("a,"))
+        listed = json.loads(cantle("status", "out", "--json", cwd=tmp_path)[1])["list"][0]
+        return row, listed, cantle("explain", "out", "a", cwd=tmp_path)[1]
+
+    row, listed, explained = before = shown()
+    assert (
+        row.rstrip(",").endswith(",2") and listed["attempt"] == 3 and "Restarted 2 times after a timeout" in explained
+    )
+    for name in ("c", "d"):
+        file.write_text(study.replace("name: b", f"name: {name}"))
+        assert cantle("resume", "out", "--study", "study.yaml", cwd=tmp_path)[0] == 0
+        now = shown()
+        assert now[:2] == before[:2] and "Restarted 2 times after a timeout" in now[2]
+
+
 @pytest.mark.parametrize("values", ["[1, 2, 3]", "[1, 2, 3, 4]"])
 def test_an_edited_study_goes_on_from_a_journal_that_ends_within_its_opening(values: str, tmp_path: Path) -> None:
     study = """description: {name: s, description: d}

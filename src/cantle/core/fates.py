@@ -52,6 +52,8 @@ def judge(state: State, task: int, ended: r.TaskEnded, excused: bool = False) ->
             state.short_shapes[shape] = None
         else:
             state.short_shapes.pop(shape, None)
+        if ended.restarts:
+            state.restarts[task] = ended.restarts
         _done(state, task)
         return
     state.ended[task] = ended

@@ -282,7 +282,8 @@ class TaskEnded(Record, frozen=True, tag=True, gc=False):
     "file offset length" for stdout and stderr, joined by a tab. `started` and `pid` stand here when the attempt was over
     before anybody was told that it had started, 0 otherwise. `everywhere`, of one that could not be started: the reason is
     not its node's, so that it could be started on no other one either. `kept`: so many bytes that it made live on its node
-    alone, whether a Python result or files that its step declares as local.
+    alone, whether a Python result or files that its step declares as local. `restarts`: so often the task was restarted after
+    timeouts before, of which this journal does not tell.
     """
 
     task: int
@@ -298,6 +299,7 @@ class TaskEnded(Record, frozen=True, tag=True, gc=False):
     pid: int = 0
     everywhere: bool = False
     kept: int = 0
+    restarts: int = 0
 
 
 class TaskHindered(Record, frozen=True, tag=True):

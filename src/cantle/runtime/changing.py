@@ -44,7 +44,7 @@ def begin_anew_with_what_holds(
 ) -> int:
     """Put a journal in place that begins with the changed study and the results that still hold; how many those are.
 
-    They keep their times: what is foreseen, and what is shown, goes by what they took.
+    They keep their times, and how often they were begun: what is foreseen, and what is shown, goes by what they took.
     A result holds when the task was done, reads the same, and stands on the same tasks, whose results hold as well. Raises
     JournalError when the journal cannot be written; then the old one is still in its place.
     """
@@ -56,20 +56,21 @@ def begin_anew_with_what_holds(
     records: list[AnyRecord] = list(opening)
     held = _what_holds(state, study, changed, str(layout.directory))
     for number, old in held.items():
-        began, over = state.launched_at[old], state.ended_at[old]
-        end = ends.get(old, TaskEnded(over, old, 1, "done"))
-        records.append(Launch(began, number, 1, (), why="its result from before still holds"))
+        began, over, attempt = state.launched_at[old], state.ended_at[old], state.attempts[old]
+        end = ends.get(old, TaskEnded(over, old, attempt, "done"))
+        records.append(Launch(began, number, attempt, (), why="its result from before still holds"))
         records.append(
             TaskEnded(
                 over,
                 number,
-                1,
+                attempt,
                 "done",
                 cpu_s=end.cpu_s,
                 peak_mib=end.peak_mib,
                 output=end.output,
                 started=began,
                 pid=end.pid or state.pids[old],
+                restarts=state.restarts.get(old, 0),
             )
         )
     _replace_journal(layout, records)

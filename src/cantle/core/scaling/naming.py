@@ -116,8 +116,8 @@ def opinion_of(text: str) -> Opinion:
     from difflib import get_close_matches
 
     near = get_close_matches(name, NAMES, n=1)
-    hint = f"did you mean {near[0]}? " if near else ""
-    raise RequestError(f"there is no scaling policy {name!r}; {hint}there are {', '.join(NAMES)}")
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise RequestError(f"there is no scaling policy {name!r}; there are {', '.join(NAMES)}{hint}")
 
 
 def seconds(argument: str, text: str) -> float:
