@@ -379,6 +379,25 @@ def test_when_the_last_parent_fails_nothing_is_kept_for_the_gang_any_more() -> N
     assert reserved(story) is None
 
 
+def test_when_the_last_parent_is_canceled_nothing_is_kept_for_the_gang_any_more() -> None:
+    story = gang_to_come()
+    story.end("a0")
+    assert story.launches() == [] and reserved(story) == "gang"
+    story.end("p0", "canceled")
+    assert len(story.launches()) == 2
+    assert story.phases()["gang"] == "canceled" and reserved(story) is None
+
+
+def test_when_its_study_adds_what_is_ready_nothing_is_kept_for_a_gang_to_come() -> None:
+    story = gang_to_come()
+    story.end("a0")
+    assert story.launches() == [] and reserved(story) == "gang"
+    first, step = len(story.state.tasks), story.state.tasks[story.number_of["p0"]].step
+    story.happens(TasksAdded(story._next(), first, [Task("more", step, (), 60.0)], 1))
+    assert story.launches() == ["more"]
+    assert reserved(story) is None
+
+
 def test_nothing_is_kept_for_a_gang_when_nobody_knows_when_its_parents_end() -> None:
     story = gang_to_come(parent_s=0.0)
     story.end("a0")

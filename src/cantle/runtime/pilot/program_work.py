@@ -37,20 +37,25 @@ class ProgramWork:
         task: int,
         attempt: int,  # noqa: ARG002 - every attempt is the same
         restart: bool,  # noqa: ARG002 - and calls cannot be restarted
-        places: tuple[Place, ...],  # noqa: ARG002
-        nodes: tuple[Node, ...],  # noqa: ARG002
+        places: tuple[Place, ...],
+        nodes: tuple[Node, ...],
     ) -> Command:
         """The call. Raises RequestError when its arguments are not there any more.
 
-        Those that lie in a file stay there: a node that does not see it gets a copy.
+        Those that lie in a file stay there: a node that does not see it gets a copy. One that has several nodes is called on
+        the first, and told of all by the variables that steps have.
         """
         known = self.calls.get(task)
         if known is None:
             raise RequestError("it was over, and its arguments are not there any more")
         call, takes = known
+        env: dict[str, str | None] = {}
+        if len(places) > 1:
+            count, names = str(len(places)), ",".join(node.name for node in nodes)
+            env = {"CANTLE_WIDTH": count, "CANTLE_NODES": count, "CANTLE_NODELIST": names}
         if call.file:
-            return Command(packed=True, call=Call(call.function, b"", takes, call.wanted, call.file))
-        return Command(packed=True, call=Call(call.function, call.arguments, takes, call.wanted))
+            return Command(packed=True, env=env, call=Call(call.function, b"", takes, call.wanted, call.file))
+        return Command(packed=True, env=env, call=Call(call.function, call.arguments, takes, call.wanted))
 
     def over(self, own: int, kept: bool) -> None:
         """The call is over; if its result is `kept` on a node, it may have to be made again."""
