@@ -57,6 +57,7 @@ def test_each_key_finds_its_place() -> None:
 
 def test_a_text_may_leave_out_what_stands_around_the_kinds() -> None:
     [kind] = kinds_in_words("cpu: {cores: 4, provider: local}")
+    assert kinds_in_words(f"cpu: {{cores: 4, provider: local}}{' ' * 400}") == (kind,), "longer than any file's name"
     assert kind == Declared(Kind("cpu", 4, provider="local"), "local")
     assert kinds_in_words("kinds: {cpu: {cores: 4, provider: local}}") == (kind,)
     assert kinds_in_words('{"cpu": {"cores": 4, "provider": "local"}}') == (kind,)

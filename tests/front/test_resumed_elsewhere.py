@@ -7,6 +7,7 @@ from argparse import Namespace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from cantle.allocations.batch.reentering import environment_of
 from cantle.cli.before import as_before
@@ -41,12 +42,12 @@ JOB_91 = (
 )
 
 
-def begun(folder: Path, *conductors: RunStarted | RunResumed) -> Layout:
+def begun(folder: Path, *conductors: RunStarted | RunResumed, study: str = "/where/study.yaml") -> Layout:
     """The directory of a run that had these conductors, each after the one before was killed."""
     layout = Layout(folder / "run").create()
     with Journal.open_new(layout.journal) as journal:
         journal.write(conductors[0])
-        journal.write(StudyAdded(0.0, "n", [], source="/where/study.yaml"))
+        journal.write(StudyAdded(0.0, "n", [], source=study))
         for conductor in conductors[1:]:
             journal.write(conductor)
     return layout
@@ -101,6 +102,27 @@ def test_on_another_machine_hosts_and_kinds_hold_and_nothing_holds_of_the_first_
     told = capsys.readouterr().err
     assert "the machine as the run had it: -j c1:2 --kinds" in told and "--cores" not in told
     assert found.study_file == Path("/where/study.yaml")
+
+
+@pytest.mark.parametrize("host", [HERE, "login2"])
+def test_files_are_found_from_another_directory_as_well(tmp_path: Path, host: str) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    for name in ("k.yaml", "hosts", "h.yml", "study.yaml"):
+        (home / name).touch()
+    words = ("-j", "@hosts", "c1:2", "--kinds", "k.yaml", "--hosts", "h.yml")
+    layout = begun(tmp_path, replace(started(host, *words), cwd=str(home)), study="study.yaml")
+    found = resumed(layout)
+    assert (found.places, found.kinds) == ([f"@{home}/hosts", "c1:2"], f"{home}/k.yaml")
+    assert (found.hosts, found.study_file) == (home / "h.yml", home / "study.yaml")
+
+
+def test_a_study_that_is_there_no_more_is_looked_for_in_the_run(tmp_path: Path) -> None:
+    layout = begun(tmp_path, replace(started(HERE), cwd=str(tmp_path)), study="study.yaml")
+    copy = layout.directory / "study.yaml"
+    assert resumed(layout).study_file == tmp_path / "study.yaml"
+    copy.touch()
+    assert resumed(layout).study_file == copy
 
 
 def test_the_cores_of_another_machine_are_left_out_and_it_is_told(

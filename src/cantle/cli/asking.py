@@ -34,7 +34,10 @@ def _cancel_asked(asked: Namespace) -> int:
     from cantle.store.layout import Layout
 
     def _is_run(word: str) -> bool:
-        return Layout(word).exists() or Layout(word).batch.exists()
+        try:
+            return Layout(word).exists() or Layout(word).batch.exists()
+        except OSError:  # too long for a path, and so a task's name
+            return False
 
     more = [Path(word) for word in asked.task if _is_run(word)]
     names = [word for word in asked.task if not _is_run(word)]

@@ -14,7 +14,6 @@ from cantle.runtime.whereabouts import in_a_batch_job
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterable
 
     from cantle.model.records import RunResumed, RunStarted
     from cantle.store.layout import Layout
@@ -34,7 +33,7 @@ def as_before(layout: Layout, asked: Namespace) -> None:
     left: list[str] = []
     job = ""
     for begin in reversed(begins):
-        before = _understood(begin.argv)
+        before = _understood(begin)
         if before is None or job:
             continue
         if begin.host == os.uname().nodename:
@@ -75,21 +74,34 @@ def _begins(layout: Layout) -> tuple[list[RunStarted | RunResumed], Path | None]
                     continue
                 if isinstance(record, RunResumed):
                     begins.append(record)
-    return begins, Path(added.source) if isinstance(added, StudyAdded) else None
+    return begins, _study_file(layout, Path(started.cwd, added.source)) if isinstance(added, StudyAdded) else None
 
 
-def _understood(argv: Iterable[str]) -> Namespace | None:
-    """What was said about machines; None when it cannot be understood any more."""
+def _study_file(layout: Layout, source: Path) -> Path:
+    """Where the study came from; the run's own copy when that is there no more, as kinds may stand in it."""
+    copy = layout.directory / source.name
+    return copy if not source.is_file() and copy.is_file() else source
+
+
+def _understood(begin: RunStarted | RunResumed) -> Namespace | None:
+    """What was said about machines, files by where they were; None when it cannot be understood any more."""
     from cantle.cli.command import Parser
     from cantle.cli.machine import machine_options
 
-    words = list(argv)[2:]
+    words = list(begin.argv)[2:]
     parser = Parser(add_help=False, exit_on_error=False)
     machine_options(parser)
     try:
-        return parser.parse_known_args(words[: words.index("--")] if "--" in words else words)[0]
+        before = parser.parse_known_args(words[: words.index("--")] if "--" in words else words)[0]
     except (SystemExit, Exception):  # noqa: BLE001 - what cannot be understood is not repeated
         return None
+    stood = Path(begin.cwd)
+    if before.kinds is not None and os.path.isfile(stood / before.kinds):  # noqa: PTH113 - Path fails on a long text
+        before.kinds = str(stood / before.kinds)
+    if before.hosts is not None:
+        before.hosts = stood / before.hosts
+    before.places = [f"@{stood / word[1:]}" if word[:1] == "@" else word for word in before.places]
+    return before
 
 
 def _is_placed(asked: Namespace) -> bool:

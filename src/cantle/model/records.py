@@ -51,6 +51,8 @@ class RunStarted(Record, frozen=True, tag=True):
     argv: tuple[str, ...] = ()
     job: str = ""
     """The batch job in which it stood, as in `Slurm 91`."""
+    cwd: str = ""
+    """What names of files in `argv` are relative to."""
 
 
 class RunResumed(Record, frozen=True, tag=True):
@@ -68,6 +70,7 @@ class RunResumed(Record, frozen=True, tag=True):
     argv: tuple[str, ...] = ()
     job: str = ""
     before: bool = False
+    cwd: str = ""
 
 
 class StudyAdded(Record, frozen=True, tag=True):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ def kinds_in(text: str, name: str) -> tuple[Declared, ...]:
 def kinds_in_words(word: str) -> tuple[Declared, ...]:
     """The kinds of what stands in a command line: a file, or the text itself. Raises StudyError, RequestError."""
     path = Path(word)
-    if (":" in word or word.lstrip().startswith("{")) and not path.is_file():
+    if (":" in word or word.lstrip().startswith("{")) and not isfile(path):  # noqa: PTH113 - `is_file` fails on a long text
         return kinds_in(word, "--kinds")
     if not word.strip():
         raise RequestError("--kinds: names no file, and no kind: write kinds as in 'cpu: {cores: 4, provider: local}'")

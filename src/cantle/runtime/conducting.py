@@ -47,7 +47,7 @@ from cantle.runtime.loop import run
 from cantle.runtime.real import RealWorld
 from cantle.runtime.stopping import signals_stop_the_run
 from cantle.runtime.timekeeping import Timekeeping
-from cantle.runtime.whereabouts import job_around
+from cantle.runtime.whereabouts import job_around, standing_in
 from cantle.store.journal import Journal
 from cantle.store.layout import Layout
 from cantle.store.lock import ConductorLock
@@ -356,6 +356,7 @@ def opening(
         os.getpid(),
         tuple(argv),
         job_around(),
+        standing_in(),
     )
     added = study_added(study, str(layout.directory), limits, reader, options, now)
     return [run, added, *tasks_from(study, 0, now)]

@@ -22,7 +22,7 @@ from cantle.model.study import Study
 from cantle.runtime.bridging import mended
 from cantle.runtime.changing import begin_anew_with_what_holds, difference_of, names
 from cantle.runtime.conducting import Conductor, copy_for_people, keep, opening, tasks_from
-from cantle.runtime.whereabouts import job_around
+from cantle.runtime.whereabouts import job_around, standing_in
 from cantle.store.journal import Journal, read
 from cantle.store.layout import Layout
 from cantle.store.lock import ConductorLock
@@ -126,7 +126,9 @@ def replay(layout: Layout, note: Callable[[str], None] = lambda _: None) -> Stat
 
 def resumed(now: float, retry: bool, partitions: int) -> RunResumed:
     """This process goes on with the run; so many partitions were known."""
-    return RunResumed(now, os.uname().nodename, os.getpid(), retry, partitions, tuple(sys.argv), job_around())
+    return RunResumed(
+        now, os.uname().nodename, os.getpid(), retry, partitions, tuple(sys.argv), job_around(), cwd=standing_in()
+    )
 
 
 def _opening_again(state: State, study: Study, layout: Layout, now: float) -> list[AnyRecord]:
@@ -140,7 +142,7 @@ def _opening_again(state: State, study: Study, layout: Layout, now: float) -> li
     records = opening(study, layout, before.added.reader, before.limits, before.added.options, argv, now)
     began = state.started_at or records[0].time
     if run is not None and isinstance(records[0], RunStarted):
-        records[0] = structs.replace(records[0], host=run.host, job=run.job)
+        records[0] = structs.replace(records[0], host=run.host, job=run.job, cwd=run.cwd)
     return [record if isinstance(record, StudyAdded) else structs.replace(record, time=began) for record in records]
 
 

@@ -1,4 +1,4 @@
-"""In which batch job does a conductor stand? Written down, so that whoever goes on with the run knows where its nodes were."""
+"""Where does a conductor stand: in which directory and batch job? Written down for whoever goes on with the run."""
 
 from __future__ import annotations
 
@@ -13,6 +13,14 @@ JOBS = {
     "FLUX_URI": "Flux",
 }
 """One of these variables is set wherever we may be inside a batch job, and which system's job that is."""
+
+
+def standing_in() -> str:
+    """The directory in which this process stands; "" when that is gone."""
+    try:
+        return os.getcwd()  # noqa: PTH109
+    except OSError:
+        return ""
 
 
 def in_a_batch_job() -> bool:

@@ -54,7 +54,7 @@ from cantle.runtime.scaling_functions import ScalingFunction, functions_of
 from cantle.runtime.stopping import signals_stop_the_run
 from cantle.runtime.timekeeping import Timekeeping
 from cantle.runtime.unheeded import unheeded
-from cantle.runtime.whereabouts import job_around
+from cantle.runtime.whereabouts import job_around, standing_in
 from cantle.store.journal import Journal
 from cantle.store.layout import Layout
 from cantle.store.lock import ConductorLock
@@ -362,7 +362,7 @@ def _begin_anew(layout: Layout, lock: ConductorLock, name: str) -> Pilot:
     now = pilot.inbox.now()
     host, pid = os.uname().nodename, os.getpid()
     called = f"pilot-{name}-{int(now)}-{pid}"
-    pilot.record(RunStarted(now, called, __version__, host, pid, tuple(sys.argv), job_around()))
+    pilot.record(RunStarted(now, called, __version__, host, pid, tuple(sys.argv), job_around(), standing_in()))
     return pilot
 
 
