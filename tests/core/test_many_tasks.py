@@ -9,6 +9,8 @@ import pytest
 from cantle.core.decide import Decider
 from cantle.core.state import State
 from cantle.model.records import (
+    DrainNode,
+    Launch,
     NodesJoined,
     PartitionAsked,
     RefusePartition,
@@ -17,8 +19,10 @@ from cantle.model.records import (
     StudyOver,
     TaskEnded,
     TasksAdded,
+    TaskStarted,
+    TimePassed,
 )
-from cantle.model.resources import Needs, Node
+from cantle.model.resources import Needs, Node, Place
 from cantle.model.study import PartitionWish, Step, Task
 from counting import steps
 
@@ -115,3 +119,32 @@ def test_of_partitions_with_one_name_the_last_is_told_of_also_when_it_is_over() 
         state.apply(RefusePartition(2.0, number, "too wide"))
     assert state.partitions.last_of(0, "mine") is state.partitions.all[1]
     assert state.partitions.last_of(1, "mine") is None
+
+
+def test_a_node_that_is_suspected_costs_a_pass_the_same_however_many_tasks_there_are() -> None:
+    """All that is known of the step was done there, and elsewhere the first one still runs."""
+
+    def cost(n: int) -> int:
+        state, decider = State(), Decider(lines=False)
+        state.apply(StudyAdded(0.0, "study", [Step("step")]))
+        state.apply(TasksAdded(0.0, 0, [Task(f"t{i}", 0) for i in range(n + 20)]))
+        state.apply(NodesJoined(0.0, [Node("n0", 1, machine="m"), Node("n1", 2, machine="m")]))
+        here, there = (Place(0, "0"),), (Place(1, "0"),)
+        state.apply(Launch(1.0, n, 1, there))
+        state.apply(TaskStarted(1.0, n, 1, 7))
+        for task in range(n + 5):
+            if task != n:
+                state.apply(Launch(2.0, task, 1, here))
+                state.apply(TaskEnded(2.5, task, 1, "done" if task < n else "failed", 1))
+        state.apply(Launch(3.0, n + 5, 1, here))
+        state.apply(TaskEnded(3.5, n + 5, 1, "failed", 1))
+        assert [each.cause for each in decided(state, decider) if isinstance(each, DrainNode)] == ["suspect"]
+        for _ in range(2):
+            state.apply(TimePassed(state.now + 1.0))
+            found = steps(lambda: decided(state, decider))
+        assert 0 in state.drained
+        state.apply(TaskEnded(9.0, n, 1, "done"))
+        assert [each.cause for each in decided(state, decider) if isinstance(each, DrainNode)] == ["fails"]
+        return found
+
+    assert cost(MANY) < 1.2 * cost(FEW)

@@ -14,8 +14,16 @@ from cantle.core.phases import Phase
 from cantle.core.queues import ReadyQueue
 from cantle.core.standings import Standing
 from cantle.core.state import State
-from cantle.core.trouble import MOST_FLAPS, Trouble, proves_done_elsewhere, why_bad, why_innocent, why_suspicious
-from cantle.model.records import Decision, DrainNode, EndRun, GiveUpNode, ResumeNode
+from cantle.core.trouble import (
+    MOST_FLAPS,
+    Trouble,
+    proves_done_elsewhere,
+    who_tries_elsewhere,
+    why_bad,
+    why_innocent,
+    why_suspicious,
+)
+from cantle.model.records import Decision, DrainNode, EndRun, GiveUpNode, Launch, ResumeNode
 from cantle.model.resources import indexes
 
 LOOK_AGAIN = 1.25
@@ -40,7 +48,7 @@ def tend(state: State, memory: dict[object, Any]) -> Iterator[Decision]:
     if state.trouble is not None and not state.stopping:
         yield from _flapping(state, state.trouble)
         yield from _failing(state, state.trouble, memory)
-        yield from _suspected(state, state.trouble)
+        yield from _suspected(state, state.trouble, memory)
 
 
 def why_it_ends(lifetimes: Lifetimes, index: int) -> str:
@@ -75,8 +83,15 @@ def _failing(state: State, trouble: Trouble, memory: dict[object, Any]) -> Itera
             yield DrainNode(state.now, index, why, "suspect")
 
 
-def _suspected(state: State, trouble: Trouble) -> Iterator[Decision]:
+def _suspected(state: State, trouble: Trouble, memory: dict[object, Any]) -> Iterator[Decision]:
+    """A verdict costs by tasks. It stays as it is while nothing ends that has to do with it and somebody still tries."""
     for index in list(trouble.suspects):
+        signs = (len(trouble.news), trouble.done_of_its_steps(state, index))
+        known: tuple[object, Launch] | None = memory.get(("suspected", index))
+        if known is not None and known[0] == signs and state.running.get(known[1].task) is known[1]:
+            continue
+        if (tries := who_tries_elsewhere(state, trouble, index)) is not None:
+            memory["suspected", index] = (signs, tries)
         if why := proves_done_elsewhere(state, trouble, index):
             yield DrainNode(state.now, index, why, "fails")
         elif why := why_innocent(state, trouble, index):

@@ -79,6 +79,11 @@ class Trouble(msgspec.Struct):
         """A node of this name went away, unplanned, after so many seconds."""
         self.flaps[name] = self.flaps.get(name, 0) + 1 if lived_s < FLAP_S else 0
 
+    def done_of_its_steps(self, state: State, index: int) -> int:
+        """How many tasks are done, wherever, of the steps that failed in a row on the node."""
+        steps = {fault.step for fault in self.streaks.get(index, {}).values()}
+        return sum(state.counts[step][Phase.DONE] for step in steps)
+
     def forget(self, index: int) -> None:
         """The node is gone, or begins anew."""
         self.streaks.pop(index, None)
@@ -129,7 +134,7 @@ def why_suspicious(state: State, trouble: Trouble, index: int) -> str:
     streak = trouble.streaks[index]
     if len(streak) < LEAST_FAILED or any(fault.seconds > FAST_S for fault in streak.values()):
         return ""
-    if _elsewhere(state, trouble, index) != (0, 0) or not _is_tried_elsewhere(state, streak, index):
+    if _elsewhere(state, trouble, index) != (0, 0) or who_tries_elsewhere(state, trouble, index) is None:
         return ""
     return (
         f"{len(streak)} different tasks in a row failed there, each within a second; elsewhere others of the same steps "
@@ -142,7 +147,7 @@ def why_innocent(state: State, trouble: Trouble, index: int) -> str:
     failed, done = _elsewhere(state, trouble, index)
     if failed:
         return "what failed there fails elsewhere as well"
-    if not done and not _is_tried_elsewhere(state, trouble.streaks.get(index, {}), index):
+    if not done and who_tries_elsewhere(state, trouble, index) is None:
         return "nobody else tries what failed there"
     return ""
 
@@ -178,12 +183,13 @@ def _done_elsewhere(state: State, steps: set[int], index: int) -> Iterator[int]:
                 return
 
 
-def _is_tried_elsewhere(state: State, streak: dict[int, Fault], index: int) -> bool:
-    """Whether an attempt of these steps runs on another node, for longer already than those took that failed here."""
+def who_tries_elsewhere(state: State, trouble: Trouble, index: int) -> Launch | None:
+    """An attempt of the steps that failed on the node, on another one, that has run for longer than those took; None: none."""
+    streak = trouble.streaks.get(index, {})
     steps = {fault.step for fault in streak.values()}
     longest = max((fault.seconds for fault in streak.values()), default=0.0)
     for task, launch in state.running.items():
         here = any(place.node == index for place in launch.on)
         if not here and state.tasks[task].step in steps and state.now - state.launched_at[task] > longest:
-            return True
-    return False
+            return launch
+    return None
