@@ -90,7 +90,8 @@ def _task_ended(state: State, record: r.TaskEnded) -> None:
         if record.started:
             state.launched_at[task] = record.started
             state.pids[task] = record.pid
-        begun = bool(record.started) or state.phases[task] == Phase.RUNNING
+        # Who stood in line may have moved up without having begun; then nobody has told of a start.
+        begun = launch.behind is None or bool(record.started) or state.phases[task] == Phase.RUNNING
         leave(state, task)
         if state.launched_at[task] <= record.time < state.now:  # a clock was set back: both are to be of the same
             state.ended_at[task] = record.time
