@@ -451,3 +451,15 @@ def test_a_task_whose_files_can_be_brought_to_no_node_where_it_could_run_fails_w
         "takes files that a left on n0, where it cannot run; they could be brought to no other node, the last time to n1: "
         "no space left on device"
     )
+
+
+def test_who_goes_after_one_that_runs_again_waits_for_it_once_more_when_his_own_attempt_was_for_nothing() -> None:
+    tale = made(job("a"), job("b", after="a"))
+    assert tale.launches() == ["b"]
+    tale.happens(ResultsLost(tale._next(), [0], 0, "removed"))
+    assert tale.phases() == {"a": "ready", "b": "launched"}
+    tale.end("b", "interrupted")
+    assert tale.phases() == {"a": "ready", "b": "waiting"}
+    assert tale.launches() == ["a"]
+    tale.end("a", kept=100)
+    assert tale.launches() == ["b"]

@@ -124,6 +124,7 @@ def test_names_of_policies_are_understood_or_refused_with_what_there_is() -> Non
         "eta": "is no duration",
         "eta:soon": "is no duration",
         "fixed:many": "is no number of nodes",
+        "fixed:" + "9" * 5000: "is no number of nodes",
         "demand:5": "takes no argument",
     }.items():
         with pytest.raises(RequestError, match=said):

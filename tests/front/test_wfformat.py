@@ -277,6 +277,16 @@ def test_everything_wrong_is_told_at_once_with_line_and_key(tmp_path: Path) -> N
     assert len(found) == 9
 
 
+def test_a_number_that_nobody_could_reckon_with_is_wrong(tmp_path: Path) -> None:
+    content = version_15()
+    happened = content["workflow"]["execution"]["tasks"]
+    happened[0]["runtimeInSeconds"] = 10**400
+    found = {(key, what) for _, key, what in problems(content, tmp_path)}
+    place = "workflow.execution.tasks"
+    shown = "1" + "0" * 36 + "..."
+    assert (f"{place}[0].runtimeInSeconds", f"it must be a number from 0 up, not {shown}") in found
+
+
 def test_o32_a_cycle_is_named_in_the_direction_of_the_edges(tmp_path: Path) -> None:
     tasks = [
         {"name": "first", "parents": []},

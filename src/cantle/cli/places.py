@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 HOSTS_FILE = "hosts.yml"
 _LOGIN_S = 30.0
+_DIGITS = 18
 
 
 def place_options(parser: ArgumentParser) -> None:
@@ -75,7 +76,9 @@ class RestartsOrHost(argparse.Action):
         """Put it down as what it is."""
         word = str(values)
         if word.isascii() and word.isdigit():
-            namespace.rlimit = int(word)
+            namespace.rlimit = (
+                int(word) if len(word) < 10 else parser.error(f"argument -r: {word[:20]}... is too many restarts")
+            )
         elif word[:1] in ("", "-"):
             parser.error(f"argument -r: {word!r} is neither a number of restarts nor a host")
         else:

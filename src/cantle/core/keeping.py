@@ -16,7 +16,7 @@ import msgspec
 
 from cantle.core.again import run_again, waits_for
 from cantle.core.fates import recount
-from cantle.core.phases import FINAL, UNSTARTED, Phase
+from cantle.core.phases import FINAL, OVER, UNSTARTED, Phase
 from cantle.model import records as r
 from cantle.model.resources import indexes
 
@@ -293,9 +293,10 @@ class Keeping:
 
     def sent_back(self, state: State, task: int) -> None:
         """An attempt was for nothing. What it takes may have gone while it ran."""
-        parents = state.tasks[task].parents
-        if state.phases[task] == Phase.READY and not all(
-            state.phases[parent] == Phase.DONE and self.is_there(parent) for parent in parents
+        row = state.tasks[task]
+        if state.phases[task] == Phase.READY and not (
+            all(state.phases[parent] == Phase.DONE and self.is_there(parent) for parent in row.parents)
+            and all(state.phases[parent] in OVER for parent in row.after)
         ):
             recount(state, [task])
 

@@ -14,9 +14,13 @@ from collections.abc import Callable
 
 import msgspec
 
+from cantle.errors import shown
+
 from .findings import Findings, did_you_mean
 
 _KNOWN = ("1.0", "1.1", "1.2", "1.3", "1.4", "1.5", "1.6")
+_MOST = 1e15
+"""No duration, no count and no amount of memory is larger."""
 _NUMBERED = re.compile(r"[_.-]*(?:ID)?[_.-]*\d+$")
 
 
@@ -250,10 +254,10 @@ def _measure(task: Recorded, raw: _Task, findings: Findings) -> None:
             value = getattr(raw, field)
             if value is None:
                 continue
-            if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0:
+            if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _MOST:
                 return value * kilo
             name = re.sub(r"_(\w)", lambda letter: letter[1].upper(), field)
-            findings.wrong(task.line(), f"{task.key}.{name}", f"it must be a number from 0 up, not {value!r}")
+            findings.wrong(task.line(), f"{task.key}.{name}", f"it must be a number from 0 up, not {shown(value, 40)}")
         return 0.0
 
     task.runtime_s = number(1, "runtime_in_seconds", "runtime")

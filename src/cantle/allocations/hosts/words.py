@@ -15,6 +15,8 @@ from cantle.errors import RequestError
 
 FORMS = "4 (here), server1:4, me@server1, node[01-16]:4, @hostfile or '*:4'"
 MOST_HOSTS = 10_000
+_DIGITS = 18
+"""No number that is meant has more."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*|\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]")
 _USER = re.compile(r"[A-Za-z0-9_][\w.@\\-]*")
 _STUDY = (".yaml", ".yml", ".json")
@@ -136,10 +138,15 @@ def _expanded(name: str, word: str) -> list[str]:
         from ClusterShell.NodeSet import NodeSet, NodeSetException  # type: ignore[import-untyped]
     except ImportError:
         raise _wrong(word, "a set of nodes needs the package ClusterShell", "pip install ClusterShell") from None
+    many = f"at most {MOST_HOSTS:,} can be named"
+    for first, last in re.findall(r"(\d+)-(\d+)", name):  # each number of a range would be kept, however many these are
+        if len(last) > _DIGITS or int(last) - int(first) >= MOST_HOSTS:
+            number = f"{int(last) - int(first) + 1:,} hosts" if len(last) <= _DIGITS else "too many hosts"
+            raise _wrong(word, f"these are {number}", many)
     try:
         nodes = NodeSet(name)
         if len(nodes) > MOST_HOSTS:
-            raise _wrong(word, f"these are {len(nodes):,} hosts", f"at most {MOST_HOSTS:,} can be named")
+            raise _wrong(word, f"these are {len(nodes):,} hosts", many)
         return list(nodes)
     except NodeSetException as problem:
         raise _wrong(word, f"no set of nodes: {problem}", "write node[01-16]:4, or node[1-4,7]") from None
@@ -155,7 +162,7 @@ def _from_file(word: str) -> list[Named]:
         raise _wrong(word, "no file is named", "write @FILE; each of its lines names a host")
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as problem:
+    except (OSError, ValueError) as problem:
         why = getattr(problem, "strerror", None) or "it is no text"
         raise _wrong(word, f"cannot read {path}: {why}", "each line of that file names a host") from None
     found: list[Named] = []
@@ -203,7 +210,7 @@ def _only_once(hosts: list[Named]) -> None:
 
 
 def _cores(text: str, word: str) -> int:
-    if not (text.isascii() and text.isdigit()):
+    if not (text.isascii() and text.isdigit()) or len(text) > _DIGITS:
         raise _wrong(word, f"{text!r} is not a number of cores", f"write {FORMS}")
     if int(text) < 1:
         raise _wrong(word, "0 cores are no place to work", "leave it out")

@@ -34,6 +34,8 @@ NAMES = (_PAYOFF, *_WITHOUT, *_WITH_TIME, "fixed")
 
 DEFAULT = (_PAYOFF,)
 """Who is asked where nobody is named."""
+_DIGITS = 18
+"""No number of nodes has more."""
 
 
 def scaler_of(
@@ -132,7 +134,7 @@ def _counts(argument: str, text: str) -> dict[str, int]:
     counts = {}
     for part in argument.split(","):
         kind, equals, number = part.rpartition("=")
-        if not number.strip().isdecimal() or (equals and not kind.strip()):
+        if not number.strip().isdecimal() or len(number) > _DIGITS or (equals and not kind.strip()):
             raise RequestError(
                 f"scaling policy {text}: {part!r} is no number of nodes; write it like fixed:8 or fixed:cpu=8,gpu=2"
             )
