@@ -283,7 +283,7 @@ def test_a_number_that_nobody_could_reckon_with_is_wrong(tmp_path: Path) -> None
     happened[0]["runtimeInSeconds"] = 10**400
     found = {(key, what) for _, key, what in problems(content, tmp_path)}
     place = "workflow.execution.tasks"
-    shown = "1" + "0" * 36 + "..."
+    shown = "1" + "0" * 38 + "…"
     assert (f"{place}[0].runtimeInSeconds", f"it must be a number from 0 up, not {shown}") in found
 
 
