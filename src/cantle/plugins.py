@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any, Literal
 
-from cantle.errors import PluginError, RequestError, said_by
+from cantle.errors import CantleError, PluginError, RequestError, said_by
 
 Group = Literal[
     "readers",
@@ -94,6 +94,25 @@ def find(group: Group, name: str) -> Any:
     return found
 
 
+_DO = {"readers": "read", "launchers": "prefix", "batch_systems": "submit", "hosted_engines": "head"}
+"""What those of a group can do at least."""
+
+
+def made(group: Group, name: str) -> Any:
+    """A new object of the class of that name. Raises as `find`; PluginError as well when there can be none of its kind."""
+    kind = group.removesuffix("s").replace("_", " ")
+    try:
+        new = find(group, name)()
+    except CantleError:
+        raise
+    except Exception as problem:
+        raise PluginError(f"{kind} {name}: {said_by(problem)}") from problem
+    method = _DO.get(group)
+    if method is not None and not callable(getattr(new, method, None)):
+        raise PluginError(f"{kind} {name}: it has no method `{method}`, as a {kind} must have")
+    return new
+
+
 def declared_as(group: Group, name: str) -> str:
     """What an installed package declares under this name, as `module:attribute`; "" when none does."""
     return _entry_points(group).get(name, "")
@@ -138,7 +157,7 @@ def reader_for(path: Path, name: str = "") -> Any:
     Raises RequestError when the file is not there or nobody recognises it.
     """
     if name:
-        return find("readers", name)()
+        return made("readers", name)
     if not path.exists():
         raise RequestError(f"there is no file {path}")
     if path.is_dir():
@@ -148,13 +167,13 @@ def reader_for(path: Path, name: str = "") -> Any:
     tried = []
     for candidate in OURS["readers"]:
         tried.append(candidate)
-        reader = find("readers", candidate)()
+        reader = made("readers", candidate)
         if reader.recognises(path):
             return reader
     for candidate in _entry_points("readers"):
         if candidate not in tried:
             tried.append(candidate)
-            reader = find("readers", candidate)()
+            reader = made("readers", candidate)
             if reader.recognises(path):
                 return reader
     raise RequestError(

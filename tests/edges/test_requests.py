@@ -108,6 +108,7 @@ def test_a_half_written_wish_is_not_seen(layout: Layout) -> None:
         (b'{"is":"CancelAsked","time":1.0,"tasks":"all"}', "tasks"),
         (msgspec.json.encode(TaskEnded(1.0, 1, 1, "done")), "TaskEnded"),
         (b"\xff\xfe\0", "malformed"),
+        (b'{"is":"StopAsked","time":1.0,"more":' + b"[" * 100_000, "recursion"),
     ],
 )
 def test_what_is_no_wish_is_moved_aside_and_told_once(layout: Layout, content: bytes, reason: str) -> None:
@@ -260,7 +261,7 @@ def test_an_update_that_is_still_being_written_is_waited_for(layout: Layout) -> 
 
 
 @pytest.mark.parametrize(
-    "content", ["throttle: many\n", "- 1\n", "{", "throttle: -1\n", "rlimit: true\n", "!!python/x 1"]
+    "content", ["throttle: many\n", "- 1\n", "{", "throttle: -1\n", "rlimit: true\n", "!!python/x 1", "[" * 5000]
 )
 def test_an_update_that_makes_no_sense_is_moved_aside_and_told(layout: Layout, content: str) -> None:
     layout.maestro_update.write_text(content)

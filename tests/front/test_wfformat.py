@@ -373,3 +373,10 @@ def test_packing_or_moving_the_file_keeps_the_digest_and_the_options_change_it(t
     assert read(version_15(), tmp_path / "elsewhere", packed=True).digest == plain
     assert read(version_15(), tmp_path, ReadOptions(scale=2)).digest != plain
     assert read(version_14(), tmp_path).digest != plain
+
+
+def test_a_file_without_a_bottom_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "deep.json"
+    path.write_text('{"workflow": {"more": ' + "[" * 100_000)
+    with pytest.raises(StudyError, match="nested too deeply"):
+        WfFormatReader().read(path, ReadOptions())

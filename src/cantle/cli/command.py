@@ -75,6 +75,8 @@ class Parser(argparse.ArgumentParser):
         """The arguments, parsed. Ends the process when they make no sense."""
         words = self._joined(sys.argv[1:] if args is None else list(args))
         at = words.index("--") if "--" in words else len(words)
+        if taken := [word for word in words[:at] if word[:2] == "--" and word.endswith("=--")]:  # argparse loses that
+            self.error(f"argument {taken[0][:-3]}: '--' is no value")
         # After the -- there are only words; so that argparse takes them for such, they begin with what no option does.
         self._words = words[:at]
         marked = [*words[:at], *(_WORD + word for word in words[at + 1 :])]

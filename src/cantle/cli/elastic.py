@@ -186,7 +186,7 @@ def _functions(kinds: Sequence[Declared]) -> Functions | None:
 
 def _provider(asked: Namespace, each: Declared, functions: Functions | None) -> Provider | None:
     """Who brings nodes of this kind; None: nobody."""
-    from cantle.plugins import find
+    from cantle.plugins import find, made
 
     if each.by == "local":
         from cantle.allocations.providers.local import LocalNodes
@@ -198,7 +198,7 @@ def _provider(asked: Namespace, each: Declared, functions: Functions | None) -> 
         from cantle.allocations.providers.batch import BatchProvider
         from cantle.allocations.submission.choosing import system_here
 
-        system = find("batch_systems", each.system or system_here())()
+        system = made("batch_systems", each.system or system_here())
         if which(system.submits_by) is None:
             raise wrong(
                 f"kind {each.kind.name}: jobs of {system.name} are submitted by {system.submits_by}, which is not here"

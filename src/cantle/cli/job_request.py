@@ -73,14 +73,14 @@ def job_options(parser: ArgumentParser) -> None:
 
 def system_for(asked: Namespace, batch: dict[str, Any]) -> tuple[str, BatchSystem]:
     """The batch system and its name. Raises RequestError when there is none."""
-    from cantle.plugins import find
+    from cantle.plugins import made
 
     name = asked.system or str(batch.get("type", ""))
     if not asked.system and name in ("", "local", "local_pool"):
         from cantle.allocations.submission.choosing import system_here
 
         name = system_here()
-    system: BatchSystem = find("batch_systems", name)()
+    system: BatchSystem = made("batch_systems", name)
     return name, system
 
 

@@ -211,13 +211,13 @@ def _conductors_words(asked: Namespace) -> list[str]:
 def _inside(directory: Path, number: int) -> int:
     """The job's own life."""
     from cantle.cli.main import command_named
-    from cantle.plugins import find
+    from cantle.plugins import made
     from cantle.runtime.orchestration.inside import live
     from cantle.runtime.orchestration.records import Jobs
     from cantle.store.layout import Layout
 
     jobs = Jobs(Layout(directory)).require()
-    system: BatchSystem = find("batch_systems", jobs.asked().system)()
+    system: BatchSystem = made("batch_systems", jobs.asked().system)
 
     def conduct(words: list[str]) -> int:
         command = command_named("resume")

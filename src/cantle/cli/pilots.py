@@ -171,9 +171,9 @@ def _spare_the_collector() -> None:
 
 
 def _reopen(reader: str, folder: Path) -> Study:
-    from cantle.plugins import find
+    from cantle.plugins import made
 
-    study: Study = find("readers", reader)().reopen(folder)
+    study: Study = made("readers", reader).reopen(folder)
     return study
 
 

@@ -132,7 +132,7 @@ def _saved(file: Path) -> Expected:
         plan: Any = msgspec.json.decode(file.read_bytes())
     except OSError as error:
         raise RequestError(f"--plan {file}: {error.strerror}") from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise RequestError(
             f"--plan {file}: this is no JSON ({error}). Save what `cantle plan --json` prints"
         ) from error

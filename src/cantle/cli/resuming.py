@@ -84,7 +84,7 @@ def reopen(reader: str, folder: Path) -> Study:
     Raises RequestError when nobody can make it again.
     """
     from cantle.model.study import OF_A_PROGRAM
-    from cantle.plugins import find
+    from cantle.plugins import made
 
     if reader == OF_A_PROGRAM:
         from cantle.errors import RequestError
@@ -92,7 +92,7 @@ def reopen(reader: str, folder: Path) -> Study:
         raise RequestError(
             "this run is calls that a Python program made, and only that program can make them again: run it anew"
         )
-    study: Study = find("readers", reader)().reopen(folder)
+    study: Study = made("readers", reader).reopen(folder)
     return study
 
 

@@ -223,9 +223,9 @@ def launcher_called(name: str) -> Launcher:
     try:
         return launcher_named(name, shutil.which)
     except KeyError:
-        from cantle.plugins import find
+        from cantle.plugins import made
 
-        launcher: Launcher = find("launchers", name)()
+        launcher: Launcher = made("launchers", name)
         return launcher
 
 

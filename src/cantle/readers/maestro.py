@@ -213,7 +213,7 @@ def _launching(
                 known = f"known are {', '.join(NAMES)}, those of plug-ins, and module:name"
                 what = str(problem) if isinstance(problem, PluginError) else f"{named!r} is not known"
                 if options.launcher:
-                    raise RequestError(f"--launcher {what}; {known}") from None
+                    raise RequestError(f"--launcher: {what}; {known}") from None
                 findings.wrong(spec.lines_of_batch["launcher"], "batch.launcher", what, known)
         if named == OWN:
             _without_parts(plans, findings)

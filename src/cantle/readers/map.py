@@ -114,7 +114,7 @@ class MapReader:
         try:
             spec = msgspec.json.decode((folder / _SPEC).read_bytes(), type=MapSpec)
             kept = (folder / _CELLS).read_bytes().decode()
-        except (OSError, ValueError, msgspec.MsgspecError) as slip:
+        except (OSError, ValueError, msgspec.MsgspecError, RecursionError) as slip:
             raise RequestError(f"the map kept in {folder} cannot be read: {slip}") from slip
         if spec.format != 1:
             raise RequestError(

@@ -94,7 +94,7 @@ class WfFormatReader:
             settings = msgspec.json.decode((folder / _SETTINGS).read_bytes(), type=_Settings)
             packed = folder / _PACKED
             data = (packed if packed.exists() else folder / _PLAIN).read_bytes()
-        except (OSError, msgspec.MsgspecError) as slip:
+        except (OSError, msgspec.MsgspecError, RecursionError) as slip:
             raise RequestError(f"the workflow kept in {folder} cannot be read: {slip}") from slip
         if settings.format != 1:
             raise RequestError(

@@ -108,6 +108,9 @@ def recorded_tasks(data: bytes, findings: Findings) -> Instance:
     try:
         text = plain_json(data)
         file = msgspec.json.decode(text, type=_File)
+    except RecursionError:
+        findings.wrong(0, "", "lists or mappings are nested too deeply", "is this a WfFormat file?")
+        return nothing
     except msgspec.ValidationError as slip:
         what, _, path = str(slip).partition(" - at `$")
         mend = "A WfFormat file has workflow.specification.tasks (from 1.5 on) or workflow.tasks."

@@ -33,6 +33,12 @@ class Frames(Generic[T]):
 
     def feed(self, data: bytes) -> list[T]:
         """The messages that are complete now. Raises msgspec.DecodeError on bytes that are no messages of the type."""
+        try:
+            return self._fed(data)
+        except RecursionError as error:
+            raise msgspec.DecodeError("a message is nested too deeply") from error
+
+    def _fed(self, data: bytes) -> list[T]:
         if not self._rest and len(data) >= 4 and int.from_bytes(data[:4], "big") == len(data) - 4:
             return self._decode(data[4:])  # the usual case: one whole frame, nothing to keep
         self._rest += data

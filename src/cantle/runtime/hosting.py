@@ -85,9 +85,9 @@ def hosted_by_name(state: State, name: str, study: int) -> Hosted:
                 from cantle.engines.hosted.commands import Commands
 
                 return Commands(commands)
-    from cantle.plugins import find
+    from cantle.plugins import made
 
-    hosted: Hosted = find("hosted_engines", name)()
+    hosted: Hosted = made("hosted_engines", name)
     return hosted
 
 

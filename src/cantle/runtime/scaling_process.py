@@ -81,7 +81,7 @@ class FunctionProcess:
                 self._found(child)
             child.tell(msgspec.msgpack.encode(seen))
             answer = msgspec.msgpack.decode(child.hear(), type=Answer)
-        except (OSError, EOFError, ValueError) as problem:
+        except (OSError, EOFError, ValueError, RecursionError) as problem:
             raise self._death(problem) from None
         if answer.problem:
             raise PluginError(answer.problem + (answer.where or self.place))

@@ -93,7 +93,7 @@ def get(fd: int) -> Holder | None:
     """Who the file says holds the lock; None when it was given back in order, or what it says makes no sense."""
     try:
         return msgspec.json.decode(os.pread(fd, 4 * _WIDTH, 0), type=Holder)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, RecursionError):
         return None
 
 

@@ -152,7 +152,7 @@ class Requests:
         except OSError as error:
             self._complain(path, f"cannot read the request {path}: {in_words(error)}. It is ignored.")
             return None
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             self._set_aside(path, f"{path} is not a request that Cantle knows: {error}")
             return None
         return wish if self._remove(path) else None
@@ -176,7 +176,14 @@ class Requests:
         except OSError as error:
             self._complain(self._update, f"cannot read {self._update}: {in_words(error)}. It is ignored.")
             return None
-        except (yaml.YAMLError, msgspec.ValidationError, AttributeError, TypeError, ValueError) as error:
+        except (
+            yaml.YAMLError,
+            msgspec.ValidationError,
+            AttributeError,
+            TypeError,
+            ValueError,
+            RecursionError,
+        ) as error:
             self._set_aside(self._update, f"{self._update} is not a request that Cantle knows: {error}")
             return None
         return LimitsChanged(0.0, changed) if self._remove(self._update) and changed != limits else None

@@ -115,7 +115,7 @@ class Hauler:
         answer = await self._ask(to, FETCH, _TAKES_S, source=source, of=of, **errand)
         try:
             return msgspec.convert(answer, Fetched)
-        except msgspec.ValidationError:
+        except (msgspec.ValidationError, RecursionError):
             return Fetched(problem=f"{to} does not understand: {str(answer)[:200]}")
 
     # What others ask of us

@@ -49,7 +49,7 @@ def decode(data: bytes, where: str) -> Letter:
     """The letter in these bytes. Raises RequestError when they are none."""
     try:
         letter = msgspec.json.decode(data, type=Letter)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RequestError(f"{where} is no letter from a conductor: {error}") from None
     if letter.mark != _MARK:
         raise RequestError(f"{where} is a letter from another version of Cantle ({letter.mark}); this is {_MARK}")

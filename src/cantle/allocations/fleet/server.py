@@ -277,7 +277,7 @@ class FleetServer:
         member.heard = monotonic()
         try:
             said = msgspec.msgpack.decode(hello, type=Hello)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             self._refuse(worker, None, f"a runner at {worker} speaks another language: {error}")
             return
         verdict = self._judge(said)

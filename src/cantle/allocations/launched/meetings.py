@@ -128,7 +128,7 @@ class FileMeeting:
                 return None
             try:
                 return msgspec.json.decode(file.read(65536), type=Word)
-            except (OSError, msgspec.DecodeError):
+            except (OSError, msgspec.DecodeError, RecursionError):
                 return None
 
 

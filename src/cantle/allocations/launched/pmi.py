@@ -62,7 +62,7 @@ class PmiMeeting:
             )
             self._ask("cmd=finalize", 60.0)
             return msgspec.json.decode(base64.urlsafe_b64decode(value), type=Word)
-        except (TimeoutError, MachineError, KeyError, ValueError):
+        except (TimeoutError, MachineError, KeyError, ValueError, RecursionError):
             return None
 
     def close(self, all_came: bool) -> None:  # noqa: ARG002 - behind the barrier all have come

@@ -73,7 +73,7 @@ class Records:
         for path in sorted(self.folder.glob("*.json")) if self.folder.is_dir() else ():
             try:
                 found.append(msgspec.json.decode(path.read_bytes(), type=Left))
-            except (OSError, msgspec.MsgspecError):
+            except (OSError, msgspec.MsgspecError, RecursionError):
                 continue
         return sorted(found, key=lambda left: left.number)
 

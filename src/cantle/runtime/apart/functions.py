@@ -203,7 +203,7 @@ class _Life:
                     waiting.put(answer)
         except (OSError, EOFError):
             over = child.how_it_ended(group=False)
-        except ValueError:  # a DecodeError is one
+        except (ValueError, RecursionError):  # a DecodeError is one
             child.end(group=False)
             over = "it wrote to a descriptor that is not its own"
         with self._gate:

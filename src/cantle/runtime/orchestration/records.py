@@ -204,5 +204,5 @@ class Jobs:
     def _read(self, name: str, kind: type[_Any]) -> _Any | None:
         try:
             return msgspec.json.decode((self.folder / f"{name}.json").read_bytes(), type=kind)
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, msgspec.MsgspecError, RecursionError):
             return None

@@ -10,7 +10,7 @@ from time import monotonic
 
 from cantle.allocations.submission.base import BatchSystem
 from cantle.allocations.submission.wanted import Stage, Standing
-from cantle.plugins import find
+from cantle.plugins import made
 
 from .records import Jobs, Submitted
 
@@ -33,7 +33,7 @@ class JobWatch:
     def system(self) -> BatchSystem:
         """The batch system that has the jobs."""
         if self._system is None:
-            self._system = find("batch_systems", self.jobs.asked().system)()
+            self._system = made("batch_systems", self.jobs.asked().system)
         return self._system
 
     def standing(self, at_once: bool = False) -> Standing:

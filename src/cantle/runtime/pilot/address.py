@@ -129,5 +129,5 @@ def published(layout: Layout) -> Address | None:
     """What was published last; whether anybody answers there is another question. None when nothing can be read."""
     try:
         return msgspec.json.decode((door_folder(layout) / "address").read_bytes(), type=Address)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, RecursionError):
         return None

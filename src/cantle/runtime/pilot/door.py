@@ -76,7 +76,7 @@ class Visitor:
             if not is_proven(sealed, self._door.secret, b"visitor", self.nonce):
                 raise ValueError("it does not know the secret")
             question = msgspec.msgpack.decode(sealed.text, type=Question)
-        except ValueError:  # whatever it was: who is not one of us is not told why
+        except (ValueError, RecursionError):  # whatever it was: who is not one of us is not told why
             self._door.dismiss(self)
             return
         self._visitor_nonce = sealed.nonce

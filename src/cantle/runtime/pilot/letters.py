@@ -103,7 +103,7 @@ class Letterbox:
             if not is_proven(sealed, self.secret, b"letter", b""):
                 return
             question = msgspec.msgpack.decode(sealed.text, type=Written)
-        except ValueError:
+        except (ValueError, RecursionError):
             return
         self._heed(question, Letter(self, path.stem, sealed.nonce))
 
@@ -180,7 +180,7 @@ def _fetched(path: Path, secret: bytes, nonce: bytes) -> Answer | None:
         if sealed.nonce != nonce or not is_proven(sealed, secret, b"answer", b""):
             return None
         return msgspec.msgpack.decode(sealed.text, type=Answer)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         return Refused(
             f"the answer makes no sense here ({error}): use the version of Cantle that the pilot was begun with"
         )

@@ -132,7 +132,7 @@ class Line:
                     break
                 self.heard += self._decoder.decode(bytes(memoryview(incoming)[at + 4 : at + 4 + length]))
                 at += 4 + length
-        except (ValueError, msgspec.MsgspecError) as problem:
+        except (ValueError, msgspec.MsgspecError, RecursionError) as problem:
             self.dismiss(f"what it said cannot be understood: {problem}")
             return
         if at:

@@ -67,7 +67,7 @@ def get(layout: Layout) -> Submission | None:
         return msgspec.msgpack.decode(path.read_bytes(), type=Submission)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, msgspec.MsgspecError, RecursionError) as error:
         reason = in_words(error) if isinstance(error, OSError) else str(error)
         raise RequestError(
             f"{path} cannot be read: {reason}. Submit the study again, into another directory."
