@@ -175,7 +175,7 @@ WRONG = {
     "a frame that is too long": lambda _: b"\x7f\xff\xff\xff",
     "a longer message than it says": lambda _: b"\x00\x00\x00\x01\x00\x00",
     "a frame without a bottom": lambda _: (
-        (100_001).to_bytes(4, "big") + b"\x94" + b"\x91" * 99_996 + b"\x90\xc0\xc0\xc0\xc0"
+        (100_014).to_bytes(4, "big") + b"\x94" + 3 * b"\xc4\x02ab" + b"\x91" * 100_000 + b"\x90"
     ),
     "no proof": impostor(QUESTION, lambda _: b""),
     "a wrong secret": impostor(QUESTION, lambda hello: proof(b"guess", b"visitor", hello.nonce, b"n" * 16, QUESTION)),

@@ -275,7 +275,7 @@ def test_an_update_that_makes_no_sense_is_moved_aside_and_told(layout: Layout, c
 def test_looking_for_wishes_costs_five_system_calls_and_lists_no_folder_that_has_stood_for_a_while(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cantle.store.requests._QUIET_S", 0.0)
+    monkeypatch.setattr("cantle.store.noticing._QUIET_S", 0.0)
     requests = Requests(layout.directory)
     requests.poll()
     assert system_calls(requests.poll) == {"open": 1, "fstat": 1, "close": 1, "stat": 2}
