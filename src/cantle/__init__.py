@@ -61,4 +61,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_FROM})
+    return sorted({*_FROM, *(name for name in globals() if name.startswith("__"))})

@@ -122,6 +122,18 @@ def writable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
+def printable(text: str) -> str:
+    """The text with what a terminal would obey shown instead; newlines and tabs stay."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else _code_of(c) for c in text)
+
+
+def _code_of(character: str) -> str:
+    number = ord(character)
+    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+
+
 def one_line(text: str, most: int = MOST_SHOWN) -> str:
     """The text in one line of so many characters at most, which can be written down."""
     line = " ".join(writable(text).split())

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import concurrent.futures
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cantle.api.needs import Options, step_of
-from cantle.api.tasks import Task, is_lasting
+from cantle.api.tasks import Task, is_lasting, name_of
 
 if TYPE_CHECKING:
     from cantle.api.futures import Future
     from cantle.api.pilot import Pilot
 
 R = TypeVar("R")
+
+
+def _each(function: Callable[..., R], rows: list[tuple[Any, ...]]) -> list[R]:
+    """What one call does of a `map` in chunks."""
+    return [function(*row) for row in rows]
 
 
 class Executor(concurrent.futures.Executor):
@@ -36,6 +43,25 @@ class Executor(concurrent.futures.Executor):
         future: Future[R] = self._pilot.hand_in(task, args, kwargs)
         self._futures.add(future)
         return future
+
+    def map(
+        self,
+        fn: Callable[..., R],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+        **more: Any,
+    ) -> Iterator[R]:
+        """Results, in order. With `chunksize` one call takes so many elements, which is quicker if each takes little time."""
+        if chunksize < 1:
+            raise ValueError("chunksize must be >= 1.")
+        if chunksize == 1:
+            return super().map(fn, *iterables, timeout=timeout, **more)
+        function, own = (fn.function, fn.options) if isinstance(fn, Task) else (fn, {})
+        several = Task(partial(_each, function), {"name": name_of(function), **own})
+        rows = zip(*iterables, strict=False)
+        chunks = iter(lambda: [*islice(rows, chunksize)], [])
+        return chain.from_iterable(super().map(several, chunks, timeout=timeout, **more))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more calls; the pilot stays. `cancel_futures` ends those that have not begun."""

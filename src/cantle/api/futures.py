@@ -19,7 +19,7 @@ from concurrent.futures._base import (
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from cantle.errors import RemoteError, WalltimeError, said_by
+from cantle.errors import RemoteError, WalltimeError, printable, said_by
 from cantle.runner.calling.values import Buffer, unpack, unpack_error
 
 if TYPE_CHECKING:
@@ -292,7 +292,7 @@ def _read(fetched: Fetched) -> Buffer:
 
 
 def _error_of(future: Future[Any], end: End) -> BaseException:
-    why = f"{future.name}: {end.why or end.phase}"
+    why = printable(f"{future.name}: {end.why or end.phase}")
     if end.value:
         error = unpack_error(end.value)
         if isinstance(error, Exception):

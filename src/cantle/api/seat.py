@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from cantle.errors import CantleBug, MachineError, PilotGoneError, RequestError
+from cantle.errors import CantleBug, MachineError, PilotGoneError, RequestError, printable
 from cantle.model.study import Step
 from cantle.runtime.pilot.messages import framed
 from cantle.runtime.pilot.sitting_messages import (
@@ -385,7 +385,7 @@ class Seat:
         elif isinstance(message, Note):
             import sys
 
-            print(f"cantle: {message.text}", file=sys.stderr, flush=True)
+            print(f"cantle: {printable(message.text)}", file=sys.stderr, flush=True)
         elif isinstance(message, Left):
             self.parted = True
             self._gone = RequestError(f"the pilot {self.pilot} was left: no more can be asked of it")

@@ -65,6 +65,12 @@ class Shown:
         if handle is not None:
             threading.Thread(target=self._follow, name="cantle-show", daemon=True).start()
 
+    def _ipython_display_(self) -> None:
+        """It is shown already, also where it is what a cell ends with."""
+
+    def __repr__(self) -> str:
+        return f"<View of {self._pilot!r}>"
+
     def stop(self) -> None:
         """Leave it as it is."""
         self._stopped.set()

@@ -19,6 +19,7 @@ from cantle.cli.ending import ending_options, heed
 from cantle.cli.fleet import fleet_options, with_others
 from cantle.cli.places import RestartsOrHost, environment_of, place_options, settle
 from cantle.cli.unused import may_be_unused, of_the_machine
+from cantle.errors import printable
 from cantle.runtime.whereabouts import in_a_batch_job
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def limits_of(study: Study, throttle: int | None, rlimit: int | None, fail_fast:
 
 def say(text: str) -> None:
     """Tell the user, where it mixes with nothing that a program reads."""
-    print(text, file=sys.stderr, flush=True)
+    print(printable(text), file=sys.stderr, flush=True)
 
 
 def this_machine(

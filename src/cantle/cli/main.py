@@ -17,7 +17,7 @@ from typing import NoReturn
 import cantle.cli.lean  # noqa: F401
 from cantle import __version__
 from cantle.cli.command import USAGE_ERROR, Command, Parser
-from cantle.errors import CantleError
+from cantle.errors import CantleError, printable
 
 COMMANDS = {
     "run": ("cantle.cli.running", "Run a study on this machine."),
@@ -140,7 +140,7 @@ def _called(words: list[str]) -> int:
             return play(command, words, asked)
         return command.run(asked)
     except CantleError as problem:
-        print(f"cantle: {problem}", file=sys.stderr)
+        print(f"cantle: {printable(str(problem))}", file=sys.stderr)
         return problem.exit_code
     except KeyboardInterrupt:
         print("cantle: interrupted", file=sys.stderr)

@@ -46,7 +46,7 @@ class LiveProgress(Progress):
         if self._screen is None:
             super().note(text)
         else:
-            self._screen.above(f"note: {text}")
+            self._screen.above(f"note: {printable(text)}")
 
     def ended(self, state: State, task: int) -> None:
         """Failures stay in sight for a while."""

@@ -106,7 +106,7 @@ class Progress:
 
     def note(self, text: str) -> None:
         """Tell something that is not about a task."""
-        self.say(f"note: {text}")
+        self.say(f"note: {printable(text)}")
         self._flush()
 
     def _tell_growth(self, state: State) -> None:

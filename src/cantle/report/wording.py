@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TextIO
 
 from cantle.core.phases import Phase
+from cantle.errors import printable as printable
 
 WORDS = {
     Phase.WAITING: "waiting",
@@ -84,10 +85,3 @@ def in_colour(text: str, code: str) -> str:
 def wants_colour(stream: TextIO) -> bool:
     """Whether what is printed there may be coloured: a terminal, and nobody said NO_COLOR."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def printable(text: str) -> str:
-    """The text without control characters that would play tricks on a terminal; newlines and tabs stay."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from cantle.errors import RemoteError, said_by
+from cantle.errors import RemoteError, printable, said_by
 
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
 Packed: TypeAlias = "list[Buffer]"
@@ -249,7 +249,7 @@ def unpack_error(data: Buffer) -> BaseException:
     except Exception as problem:  # noqa: BLE001
         return RemoteError(f"the call failed, and its exception cannot be made here: {said_by(problem)}")
     if traceback and isinstance(error, BaseException):
-        error.add_note(f"\nOn its node:\n{traceback.rstrip()}")
+        error.add_note(f"\nOn its node:\n{printable(traceback.rstrip())}")
     return error if isinstance(error, BaseException) else RemoteError(repr(error))
 
 

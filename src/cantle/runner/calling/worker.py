@@ -15,12 +15,14 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from errno import ENOMEM
 from types import CoroutineType
 from typing import Any, NoReturn
 
 from cantle.errors import said_by
 
 from . import values, wire
+from .room import has_room_for
 from .standing import Standing
 from .telling import not_made, tail_of, traceback_of
 
@@ -216,8 +218,10 @@ class Worker:
         return values.unpack(values.read_kept(what) if isinstance(what, str) else what)
 
     def _keep(self, name: str, packed: values.Packed) -> str:
-        """Put a large result into a file: in memory, or if that is full in the run's folder. Raises OSError."""
+        """Put a large result into a file: in memory, or if there is little of it in the run's folder. Raises OSError."""
         try:
+            if not has_room_for(sum(map(len, packed))):
+                raise OSError(ENOMEM, "there is little memory")
             return _write(self._folder, name, packed)
         except OSError as first:
             try:
