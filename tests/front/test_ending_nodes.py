@@ -11,6 +11,7 @@ from rundirs import cantle
 from builders import Story, job, node
 from cantle.model.records import NodeDrainAsked
 from cantle.report.nodes import node_line, node_objects, node_table
+from cantle.report.wording import time_of_day
 
 STUDY = """\
 description: {name: walls, description: tasks of two lengths}
@@ -67,7 +68,7 @@ def test_the_table_of_nodes_shows_how_each_stands_what_runs_there_and_what_time_
         on=[node("n0", 2, ends_at=1000.0), node("n1", 2), node("n2", 4, kind="big")],
     )
     story.decides()
-    story.lose("n2")
+    story.lose("n2", "n2: its runner is gone")
     story.happens(NodeDrainAsked(story.state.now, "n1", "ann"))
     story.await_nodes(2)
     lines = list(node_table(story.state, 400.0))
@@ -76,7 +77,8 @@ def test_the_table_of_nodes_shows_how_each_stands_what_runs_there_and_what_time_
         ["n0", "used", "2/2", *_running(story, 0), "10", "min", "00", "s", "-"],
         ["n1", "drained", "2/2", *_running(story, 1), "-", "drained", "by", "ann"],
     ]
-    assert lines[3:] == ["1 node has gone", "2 nodes are on the way"]
+    at = time_of_day(story.state.lost_nodes[2].at)
+    assert lines[3:] == ["1 node has gone", f"n2 was lost at {at}: its runner is gone", "2 nodes are on the way"]
     assert node_line(story.state, 1) == "n1 is drained: drained by ann, 2 tasks still running there"
     found = list(node_objects(story.state))
     assert [(each["name"], each["state"], each["ends_at"]) for each in found] == [
@@ -84,6 +86,15 @@ def test_the_table_of_nodes_shows_how_each_stands_what_runs_there_and_what_time_
         ("n1", "drained", None),
         ("n2", "gone", None),
     ]
+
+
+def test_of_many_nodes_that_were_lost_the_last_are_told() -> None:
+    story = Story(job("t"), on=[node(f"n{i}") for i in range(9)])
+    for index in range(8):
+        story.lose(f"n{index}")
+    lines = list(node_table(story.state, 400.0))
+    assert lines[2:4] == ["8 nodes have gone", "of the 8 that were lost the last 5:"]
+    assert [line.split()[0] for line in lines[4:]] == ["n3", "n4", "n5", "n6", "n7"]
 
 
 def _running(story: Story, index: int) -> list[str]:

@@ -237,13 +237,13 @@ def _jobs(asked: Namespace) -> int:
 def _told(name: str, layout: Layout, there: Holder | None) -> Told:
     """What the pilot tells; its journal, if it is not up, or cannot be asked as it is on another host."""
     from cantle.errors import CantleError, RequestError
-    from cantle.runtime.pilot.jobs import jobs_of
+    from cantle.runtime.pilot.jobs import jobs_of, left_jobs
     from cantle.runtime.pilot.messages import Jobs, Told
     from cantle.runtime.pilot.rebuilding import rebuild
     from cantle.runtime.pilot.visiting import ask, is_elsewhere
 
     if there is None:
-        return Told(jobs_of(rebuild(layout.journal).state))
+        return Told(left_jobs(rebuild(layout.journal).state))
     try:
         told = ask(layout.directory, name, Jobs())
     except CantleError:

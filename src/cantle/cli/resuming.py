@@ -38,8 +38,10 @@ def _resume(asked: Namespace) -> int:
 
     layout = Layout(asked.directory).require()
     if layout.shared:
-        _take_out(layout)
+        _refuse_a_pilot(layout)
     as_before(layout, asked)
+    if layout.shared:
+        _take_out(layout)  # not before: what cannot be gone on with here stays the pilot's
     machine = this_machine(asked)
 
     from cantle.runtime.resuming import resume
@@ -64,17 +66,21 @@ def _resume(asked: Namespace) -> int:
     return conduct(conductor, machine, asked)
 
 
-def _take_out(layout: Layout) -> None:
-    """A study of a pilot that is not up goes on by itself from now on."""
+def _refuse_a_pilot(layout: Layout) -> None:
     from cantle.errors import RequestError
     from cantle.runtime.pilot.address import is_pilot
-    from cantle.runtime.pilot.leaving import take_out
 
     if is_pilot(layout):
         raise RequestError(
             f"{layout.directory} is the directory of a pilot: go on with all of its studies with "
             f"`cantle up {layout.directory}`, or with one of them by its own directory"
         )
+
+
+def _take_out(layout: Layout) -> None:
+    """A study of a pilot that is not up goes on by itself from now on."""
+    from cantle.runtime.pilot.leaving import take_out
+
     take_out(layout, lambda text: say(f"cantle: {text}"))
 
 

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from cantle.core.state import State
 from cantle.model.resources import count
 from cantle.report.growth import on_its_way
-from cantle.report.wording import duration, printable
+from cantle.report.wording import duration, printable, time_of_day
 
 _MOST_TASKS = 2
+_MOST_LOST = 5
 
 
 def node_table(state: State, now: float) -> Iterator[str]:
@@ -32,11 +33,23 @@ def node_table(state: State, now: float) -> Iterator[str]:
         yield "no node is there"
     if gone:
         yield f"{count(gone, 'node')} {'has' if gone == 1 else 'have'} gone"
+        yield from _lost(state)
     if state.awaited:
         yield f"{count(state.awaited, 'node')} {'is' if state.awaited == 1 else 'are'} on the way"
     if state.scaling is not None:
         for request in state.scaling.open.values():
             yield on_its_way(request, now)
+
+
+def _lost(state: State) -> Iterator[str]:
+    """Of those that went without being given back the last ones: when, and why."""
+    lost = list(state.lost_nodes.items())
+    if len(lost) > _MOST_LOST:
+        yield f"of the {len(lost):,} that were lost the last {_MOST_LOST}:"
+    for index, loss in lost[-_MOST_LOST:]:
+        name = printable(state.room.nodes[index].name)
+        why = printable(loss.reason.removeprefix(f"{state.room.nodes[index].name}: "))
+        yield f"{name} was lost at {time_of_day(state.wall(loss.at))}{why and f': {why}'}"
 
 
 def node_line(state: State, index: int) -> str:

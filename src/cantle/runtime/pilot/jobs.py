@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from cantle.core.phases import ACTIVE, FINAL, UNSTARTED, Phase
 from cantle.core.state import State
 from cantle.core.studies import StudyState
 from cantle.runtime.pilot.messages import Job
 
+_GOES_ON = ("running", "waiting", "entering", "stopping", "open")
+
 
 def jobs_of(state: State) -> list[Job]:
     """All studies, in the order in which they came."""
     return [job_of(state, number) for number in range(len(state.studies))]
+
+
+def left_jobs(state: State) -> list[Job]:
+    """The same where the pilot's conductor was killed: what stands there as begun does not run any more."""
+    return [
+        structs.replace(job, state="interrupted", running=0) if job.state in _GOES_ON else job for job in jobs_of(state)
+    ]
 
 
 def job_name(name: str, number: int) -> str:
