@@ -284,7 +284,7 @@ def test_a_study_can_be_taken_out_of_a_dead_pilot_and_gone_on_with_by_itself(her
     until(lambda: load(here.place / "a").state.totals[4] == load(here.place / "b").state.totals[4] == 1)
     assert "belongs to the pilot" in here.does("resume", "a", code=1)
     here.kill()
-    assert {(job["state"], job["running"]) for job in here.jobs().values()} == {("interrupted", 0)}
+    assert {(job["state"], job.get("running", 0)) for job in here.jobs().values()} == {("interrupted", 0)}
     (here.place / "go2").touch()
     (here.place / "go3").touch()
     told = here.does("resume", "a", "--cores", "4")
