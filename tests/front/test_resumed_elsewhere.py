@@ -182,7 +182,7 @@ def test_one_whose_job_cannot_be_entered_is_not_run_on_a_login_node_and_it_is_to
     layout = begun(tmp_path, started("c1", job=job))
     with pytest.raises(RequestError, match=why) as found:
         resumed(layout)
-    for option in ("-j HOST:CORES", "--kinds", "--this-machine", "in a new one"):
+    for option in ("cantle orchestrate ", "-j HOST:CORES", "--kinds", "--this-machine", "in a new one"):
         assert option in str(found.value)
     assert resumed(layout, "--this-machine").places == []
     assert resumed(layout, "-j", "2").places == ["2"]

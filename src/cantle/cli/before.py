@@ -43,7 +43,7 @@ def as_before(layout: Layout, asked: Namespace) -> None:
         told += _wherever_it_is(asked, before)
         if begin.job and not _is_placed(asked) and not _is_one_machine(before) and not in_a_batch_job():
             job = begin.job
-            told += _enter(job, asked, before)
+            told += _enter(job, asked, before, layout)
             left.clear()
     if told:
         say(f"cantle: the machine as the run had it: {' '.join(told)}")
@@ -178,7 +178,15 @@ def _wherever_it_is(asked: Namespace, before: Namespace) -> list[str]:
     return told
 
 
-def _enter(job: str, asked: Namespace, before: Namespace) -> list[str]:
+def _in_a_job(layout: Layout) -> str:
+    """What to do for that; a pilot is not submitted."""
+    from cantle.report.failures import typed
+
+    submitted = "" if layout.shared else f"cantle orchestrate {typed(layout.directory)}, or "
+    return f"within a job ({submitted}type the same there, or in a new one)"
+
+
+def _enter(job: str, asked: Namespace, before: Namespace, layout: Layout) -> list[str]:
     """Stand in that job as a shell of `salloc` does, with what was said of its nodes. Raises RequestError."""
     from cantle.allocations.batch.reentering import environment_of
     from cantle.errors import RequestError
@@ -189,8 +197,8 @@ def _enter(job: str, asked: Namespace, before: Namespace) -> list[str]:
         is_over = "which does not run any more" if system == "Slurm" and number else "which cannot be entered from here"
         raise RequestError(
             f"the run was in {f'job {number} of {system}' if number else f'a job of {system}'}, {is_over}. Say where it shall "
-            "go on: within a job (type the same there, or in a new one), on hosts by ssh (-j HOST:CORES ...), on nodes that "
-            "are asked for (--kinds), or on this machine alone (--this-machine)"
+            f"go on: {_in_a_job(layout)}, on hosts by ssh (-j HOST:CORES ...), on nodes that are asked for (--kinds), or on "
+            "this machine alone (--this-machine)"
         )
     os.environ.update(environ)
     told = [f"job {number} of {system}, which still runs"]
