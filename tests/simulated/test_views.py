@@ -12,13 +12,16 @@ from msgspec.structs import replace
 from builders import CheckedState
 from cantle.core.decide import Decider
 from cantle.core.phases import FINAL
+from cantle.core.standings import Standing
 from cantle.core.state import State
 from cantle.model.kinds import Kind
 from cantle.model.records import (
     AdmitPartition,
     AnyRecord,
     CancelAsked,
+    ClosePartition,
     Event,
+    GrowPartition,
     KindsDeclared,
     Launch,
     LimitsChanged,
@@ -26,9 +29,15 @@ from cantle.model.records import (
     NodeDrainAsked,
     NodeLost,
     NodesJoined,
+    NoticeIdle,
+    OpenPartition,
     OrderTasks,
     PartitionAsked,
+    PartitionEnded,
+    PartitionStarted,
+    RequestAnswered,
     RequestNodes,
+    RequestPartition,
     ResultsForgotten,
     ResultsLost,
     ResultsMoved,
@@ -41,7 +50,7 @@ from cantle.model.records import (
     TaskEnded,
     TasksAdded,
 )
-from cantle.model.resources import Needs, Node, Place
+from cantle.model.resources import Needs, Node, Place, Slots
 from cantle.model.study import Limits, PartitionWish, Step, Task
 from cantle.runtime.loop import turn
 from cantle.runtime.pilot.views import Views, moved
@@ -278,3 +287,50 @@ def test_a_study_that_comes_after_the_pilot_was_gone_on_with_knows_that_all_from
     assert view.room.alive == 0b10 and not view.drained
     assert view.scaling is not None and view.scaling.coming() == 0
     assert view.resumed == 0, "the study itself was never interrupted"
+
+
+def test_of_elements_that_are_over_a_study_that_comes_later_is_told_little_more_than_that_there_were_some() -> None:
+    """A pilot makes and closes thousands of them: each study's own journal begins with all that is told."""
+    over = 50
+    records: list[AnyRecord] = [
+        RunStarted(0.0, "pilot", "0", "here", 1),
+        NodesJoined(0.0, [Node(f"n{i}", 1, machine="m") for i in range(2)]),
+        StudyAdded(0.0, "first", [Step("x")], tasks=1),
+        TasksAdded(0.0, 0, [Task("t", 0)]),
+    ]
+    slots = (Slots(0, "0"), Slots(1, "0"))
+    for number in range(over + 1):
+        records += [
+            RequestPartition(1.0, PartitionWish(f"w2.0.0.{number % 5}", 2, 1), 0, (0, 0, number % 5)),
+            AdmitPartition(1.0, number),
+            GrowPartition(1.0, number, slots),
+            OpenPartition(1.0, number),
+            PartitionStarted(1.0, number),
+        ]
+        if number < over:
+            records += [ClosePartition(2.0, number, "done"), PartitionEnded(2.0, number)]
+    late = [StudyAdded(3.0, "late", [Step("x")], tasks=1), TasksAdded(3.0, 1, [Task("t", 1)], 1)]
+    view = views_of([*records, *late])[1]
+    assert len(view.partitions.all) == over + 1
+    assert [(each.number, each.nodes()) for each in view.partitions.living.values()] == [(over, [0, 1])]
+    assert len(view.records) <= 2 * over + 15
+    first = views_of([*records, *late])[0]
+    assert all(each.standing == Standing.DONE for each in first.partitions.all[:over]), "its own it knows as they were"
+
+
+def test_of_a_request_for_nodes_a_study_that_comes_later_is_told_the_last_answer() -> None:
+    records: list[AnyRecord] = [
+        RunStarted(0.0, "pilot", "0", "here", 1),
+        KindsDeclared(0.0, [Kind("cpu", 1)]),
+        RequestNodes(1.0, "cpu", 4, "missing"),
+        *(RequestAnswered(1.0 + i, 0, 4, 0, f"job 7 waits, place {9 - i}") for i in range(9)),
+        RequestAnswered(20.0, 0, 3, 1, "one is too many"),
+        NodesJoined(21.0, [Node("a", 1, kind="cpu", machine="m")], 0),
+        NoticeIdle(22.0, 0, "unused"),
+        StudyAdded(30.0, "late", [Step("x")], tasks=0),
+    ]
+    view = views_of(records)[0]
+    assert view.scaling is not None
+    request = view.scaling.requests[0]
+    assert (request.coming, request.joined, request.refused, request.detail) == (2, 1, 1, "one is too many")
+    assert len(view.records) == 6

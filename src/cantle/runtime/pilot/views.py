@@ -16,22 +16,18 @@ from cantle.core.spans import Spans
 from cantle.model.records import (
     AnyRecord,
     CancelAsked,
-    EndRun,
     Launch,
     LimitsChanged,
     MoveResults,
-    NodesAwaited,
     OrderTasks,
     Refuse,
     ResultsForgotten,
     ResultsLost,
     ResultsMoved,
     Revived,
-    RunResumed,
     RunStarted,
     StepsAdded,
     Stop,
-    StopAsked,
     StudyAdded,
     StudyChanged,
     StudyClosed,
@@ -43,6 +39,7 @@ from cantle.model.records import (
     TimePassed,
 )
 from cantle.model.study import Task
+from cantle.runtime.pilot.prelude import Prelude
 
 OfTask = Launch | Stop | Refuse | TaskStarted | TaskHindered | TaskEnded
 OfTasks = Revived | OrderTasks | MoveResults | ResultsMoved | ResultsLost | ResultsForgotten
@@ -54,7 +51,7 @@ class Views:
     def __init__(self) -> None:
         self._run: RunStarted | None = None
         self._open: set[int] = set()
-        self._shared: list[AnyRecord] = []
+        self._shared = Prelude()
         """What concerned all studies so far: the beginning of each new view."""
         self._steps = 0
         self._whose = _Whose()
@@ -102,7 +99,7 @@ class Views:
         elif isinstance(record, RunStarted):
             self._run = record
         elif not isinstance(record, StudyChanged | TimePassed):
-            self._remember(record)
+            self._shared.remember(record)
             for study in sorted(self._open):
                 yield study, _seen_from(study, record)
 
@@ -169,16 +166,6 @@ class Views:
             if study in self._open:
                 found.setdefault(study, []).append(self._spans[study][0].own_number(task))
         return found
-
-    def _remember(self, record: AnyRecord) -> None:
-        """What a study that enters later has to know."""
-        if isinstance(record, StopAsked | CancelAsked | EndRun):
-            return
-        if isinstance(record, RunResumed | NodesAwaited):
-            self._shared = [known for known in self._shared if not isinstance(known, NodesAwaited)]
-        if isinstance(record, RunResumed):
-            record = replace(record, before=True)
-        self._shared.append(record)
 
 
 class _Whose:
