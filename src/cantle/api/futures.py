@@ -172,6 +172,8 @@ class Future(concurrent.futures.Future[T]):
                 self.set_running_or_notify_cancel()
             else:
                 self._state = FINISHED
+                if end.phase in ("failed", "timedout"):
+                    self._seat.unseen[self.number] = (self.name, end.why)
                 for waiter in self._waiters:
                     if end.phase == "done":
                         waiter.add_result(self)
@@ -239,6 +241,7 @@ class Future(concurrent.futures.Future[T]):
         end = self._end
         assert end is not None
         if end.phase != "done":
+            self._seat.unseen.pop(self.number, None)
             self._exception = _error_of(self, end)
             self.needs = ()
         elif end.value is not None:
@@ -328,12 +331,16 @@ def gather(
 def gather(
     futures: Iterable[Future[T]], *, return_exceptions: bool, timeout: float | None = None
 ) -> list[T | BaseException]: ...
-def gather(futures: Iterable[Future[T]], *, return_exceptions: bool = False, timeout: float | None = None) -> list[Any]:
+def gather(
+    futures: Iterable[Future[T]], *others: object, return_exceptions: bool = False, timeout: float | None = None
+) -> list[Any]:
     """The results of all, in their order.
 
     Raises the first error as soon as there is one (the others go on); with `return_exceptions` errors stand among the results.
     TimeoutError when some are not over, or not here, after `timeout` seconds.
     """
+    if others:
+        raise TypeError("cantle.gather takes one list of futures, as in cantle.gather([a, b]), and not several of them")
     wanted = _futures_in("gather", futures)
     deadline = None if timeout is None else monotonic() + timeout
     _flush(wanted)

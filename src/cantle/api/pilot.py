@@ -22,7 +22,7 @@ from cantle.api.opening import Opened, begin
 from cantle.api.reloads import RELOADS
 from cantle.api.seat import Seat
 from cantle.api.tasks import Task, is_lasting
-from cantle.errors import RequestError, shown
+from cantle.errors import RequestError, one_line, printable, shown
 from cantle.runner.calling.values import pack_call, pack_function
 from cantle.runtime.pilot.sitting_messages import NewTask, NodeNow, PartitionNews, WishNodes
 
@@ -295,6 +295,7 @@ class Pilot:
                 seat.left.wait(_LAST_WORDS_S)
             else:
                 seat.left.wait()
+                self._tell_of_unseen()
         except BaseException:
             seat.leave(True)
             seat.left.wait(_LAST_WORDS_S)
@@ -336,6 +337,18 @@ class Pilot:
             f"the pilot {self.name} cannot go to a call, as a call cannot hand in calls to the pilot that it runs on: let it "
             "return what is to be done, and hand that in from the program"
         )
+
+    def _tell_of_unseen(self) -> None:
+        """The program leaves in order, as if all were well: what failed, and nobody has asked for, is told at least."""
+        unseen = [*self._seat.unseen.values()]
+        if not unseen:
+            return
+        name, why = unseen[0]
+        calls = "1 call failed, and nobody asked for its result"
+        if len(unseen) > 1:
+            calls = f"{len(unseen):,} calls failed, and nobody asked for their results; the first"
+        said = one_line(printable(why.partition("\n")[0]))
+        print(f"cantle: {calls}: {name}: {said}; see: cantle status {self.directory}", file=sys.stderr, flush=True)
 
     def _task_of(self, function: Callable[..., R]) -> Task[..., R]:
         if not is_lasting(function):

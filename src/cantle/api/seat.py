@@ -93,6 +93,8 @@ class Seat:
         """By number, the calls that are not over."""
         self.tally: dict[str, Counter[str]] = {}
         """By step, how many calls were handed in, run, and ended how."""
+        self.unseen: dict[int, tuple[str, str]] = {}
+        """By number, the names of calls that failed, and why, as long as nobody has asked what became of them."""
         self.left = threading.Event()
         """Nothing will be heard any more."""
         self.parted = False
