@@ -13,7 +13,7 @@ import cloudpickle
 import pytest
 from calls_rig import CallRig, Taken
 from msgspec.structs import replace
-from runner_rig import a_long_sleep, eventually, is_alive, output, packed, running_with
+from runner_rig import a_long_sleep, eventually, is_alive, output, packed, running_with, shell
 
 from cantle.errors import RemoteError
 from cantle.model.resources import Node
@@ -244,6 +244,34 @@ def test_walltime_and_memory_bound_a_call(tmp_path: Path) -> None:
         end = r.ended(1)
         assert (end.outcome, "asked for 100 MiB" in end.detail) == ("memory", True)
         assert end.peak_mib > 100
+
+
+def descriptors(pid: str = "self") -> list[str]:
+    """What a process has open."""
+    found = []
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            found.append(os.readlink(f"/proc/{pid}/fd/{name}"))
+        except OSError:  # the folder that was listed
+            pass
+    return found
+
+
+def test_a_worker_costs_its_runner_three_descriptors_and_nobody_inherits_them(tmp_path: Path) -> None:
+    with CallRig(tmp_path) as r:
+        runner = str(r.engine._links[0].channel.pid)  # type: ignore[attr-defined]
+        open_at_runner = []
+        for task in (0, 1, 2):
+            r.call(task, descriptors, cores=str(task))
+            open_at_runner.append(len(descriptors(runner)))
+        assert open_at_runner[2] - open_at_runner[1] == open_at_runner[1] - open_at_runner[0] == 3
+        ways = [[link for link in r.value(task) if link.startswith("socket:")] for task in (0, 1, 2)]
+        assert [len(each) for each in ways] == [1, 1, 1] and len({*ways[0], *ways[1], *ways[2]}) == 3
+        assert [sum("eventfd" in link for link in r.value(task)) for task in (0, 1, 2)] == [1, 1, 1]
+        r.launch(3, shell("ls -l /proc/self/fd > open"), cores="3")
+        assert r.ended(3).outcome == "done"
+    said = (tmp_path / "open").read_text()
+    assert "socket:" not in said and "eventfd" not in said
 
 
 def test_cpu_time_and_peak_memory_are_each_call_s_own(tmp_path: Path) -> None:
