@@ -29,6 +29,10 @@ def asked(found: Any) -> list[tuple[float, int]]:
     return [(record.time, record.count) for record in found.all_of(RequestNodes)]
 
 
+def reasons(found: Any) -> list[str]:
+    return [record.why for record in found.all_of(RequestNodes)]
+
+
 def test_fixed_keeps_so_many_from_the_beginning_to_the_end() -> None:
     found = elastic(MANY, [CPU], 20.0, scaling=by("fixed:3"))
     assert asked(found) == [(0.0, 3)] and found.peak == 3 and not found.removals and found.done == 8
@@ -59,6 +63,9 @@ def test_what_is_missing_is_asked_for_when_the_end_is_expected_too_late() -> Non
     late = elastic(MANY, [CPU], 20.0, there=there, scaling=by("eta:100s"))
     soon = elastic(MANY, [CPU], 20.0, there=there, scaling=by("eta:200s"))
     assert late.adds and not soon.adds
+    assert reasons(late)[0].endswith("all should be over in 2.5 min, which is more than 100 s")
+    nowhere = elastic(MANY, [CPU], 20.0, scaling=by("eta:100s"))
+    assert reasons(nowhere)[0].endswith("nobody can tell when all is over, which is more than 100 s")
 
 
 def test_tasks_but_no_nodes_brings_the_least_that_can_hold_them() -> None:

@@ -102,6 +102,8 @@ def test_the_default_policy_says_that_it_does_not_pay() -> None:
     text = told(busy(estimate_s=2.0))
     assert "Of kind cpu no more are asked for; payoff: what is left ends in " in text
     assert "no sooner with one more, which takes 60 s to come" in text
+    text = told(busy(estimate_s=40.0, waiting=2))
+    assert "ends in 2 min with what is there; with one more in 100 s, which costs 50 % more." in text
 
 
 def test_the_default_policy_says_that_more_would_pay_but_later() -> None:
@@ -124,6 +126,14 @@ def test_each_policy_has_its_reason(policy: str, said: str) -> None:
     story = busy(policy, estimate_s=2.0)
     story.happens(NodesWished(62.0, "cpu", 1, "mine:f"))
     assert said in told(story)
+    assert ("mine:f wishes for 1" in told(story)) == (not policy.startswith("mine"))
+
+
+def test_what_a_function_wishes_is_told_with_what_was_wrong_the_last_time() -> None:
+    story = busy("mine:f", "mine:g", estimate_s=2.0)
+    story.happens(NodesWished(62.0, "cpu", 1, "mine:f"))
+    story.happens(NodesWished(63.0, "", None, "mine:f", "", "it took too long"))
+    assert "mine:f: it wishes for 1 of them (it took too long); mine:g: it wishes for no number of them" in told(story)
 
 
 def test_where_nothing_is_there_that_could_hold_it_it_is_told_too() -> None:

@@ -76,6 +76,21 @@ def test_a_job_that_waits_is_told_with_its_reason_and_one_that_ends_early_with_i
     assert provider.tend() == float("inf"), "nothing is left to look after"
 
 
+def test_who_has_several_jobs_asks_again_when_the_first_of_them_is_to_be_asked_after(
+    tmp_path: Path, slurm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("cantle.allocations.providers.batch.monotonic", lambda: now[0])
+    (slurm / "hold").touch()
+    provider, heard = BatchProvider(CPU, Slurm()), Heard()
+    provider.add(asked(tmp_path, 1, 7), heard)
+    now[0] += 60.0
+    pause = provider.tend()
+    provider.add(asked(tmp_path, 1, 8), heard)
+    assert provider.tend() < pause, "a job that has just been handed in may run at once"
+    provider.close()
+
+
 def test_only_jobs_that_wait_are_withdrawn_and_no_more_than_asked(tmp_path: Path, slurm: Path) -> None:
     (slurm / "hold").touch()
     provider, heard = BatchProvider(replace(CPU, block=2), Slurm()), Heard()
