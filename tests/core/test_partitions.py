@@ -13,6 +13,7 @@ from builders import Story, job, node, nodes
 from cantle.core.decide import Decider, why_never_as
 from cantle.core.explain import explain
 from cantle.core.partitions import Partition
+from cantle.core.siting import targets_of
 from cantle.core.standings import OVER, TABLE, Standing, Turn, following
 from cantle.core.unmakeable import why_never
 from cantle.errors import CantleBug
@@ -237,6 +238,32 @@ def test_memory_and_named_things_go_with_whole_nodes_and_in_proportion_with_shar
     whole, share = (story.partition(name) for name in ("whole", "share"))
     assert [(n.memory_mib, n.named) for n in whole.room.nodes.values()] == [(4000, (("licence", 2),))]
     assert [(n.memory_mib, n.named) for n in share.room.nodes.values()] == [(1000, ())]
+
+
+@pytest.mark.parametrize(
+    ("owned", "wanted", "place"),
+    [
+        ({"gpus": 2}, {"gpus": 1}, 1),
+        ({"gpus": 1}, {"gpus": 1}, 0),
+        ({"memory_mib": 3000}, {"memory_mib": 2000}, 1),
+        ({"memory_mib": 1000}, {"memory_mib": 2000}, 0),
+        ({}, {"cores": 4}, 1),
+    ],
+)
+def test_a_partition_waits_for_no_node_of_which_another_owns_too_much(
+    owned: dict[str, int], wanted: dict[str, int], place: int
+) -> None:
+    """The node with the fewest busy cores is of no use if what is missing there belongs to a partition that stays."""
+    story = Carved(job("t", cores=4), job("stays"), on=nodes(2, 4, gpus=2, memory_mib=4000))
+    story.ask(PartitionWish("a", 1, **{"cores": 1, **owned}))
+    story.settles()
+    assert story.nodes_of("a") == [0] and story.places("t") == [(1, "0-3")]
+    story.ask(PartitionWish("b", 1, **{"cores": 1, **wanted}))
+    story.settles()
+    assert targets_of(story.state, story.partition("b")) == [place]
+    story.end("t")
+    story.settles()
+    assert story.nodes_of("b") == [place]
 
 
 @pytest.mark.parametrize(("layout", "expected"), [("any", [0, 2]), ("contiguous", [2, 3]), ("spread", [0, 2, 4])])
