@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from functools import partial
 from glob import glob
 from pathlib import Path
 
+from cantle.engines.unseen import await_sight
 from cantle.model.study import Command, Stage
 from cantle.runner.messages import Staged
 from cantle.runner.staging import MOST_BYTES, Files, put
@@ -36,12 +38,14 @@ def reading(stage: Stage, directory: str, apart: bool) -> Generator[str, None, S
         paths = [source]
         if any(letter in source for letter in "*?["):
             yield source
+            await_sight(Path(_before_wildcards(source)), directory, partial(_matches, source))
             paths = sorted(glob(source, recursive=True))
         if not paths:
             raise ValueError(f"there is no {source}")
         for path in map(Path, paths):
             there = f"{name}{path.name}" if name.endswith("/") else name
             yield str(path)
+            await_sight(path, directory, path.exists)
             if path.is_dir():
                 raise ValueError(f"{path} is a folder; name files, as in {path.name}/*")
             if path == Path(directory, there) and not apart:
@@ -55,6 +59,17 @@ def reading(stage: Stage, directory: str, apart: bool) -> Generator[str, None, S
                 raise ValueError(f"two files would be {there}")
             files[there] = (there, path.stat().st_mode & 0o777, path.read_bytes())
     return Staged(tuple(files.values()), stage.out, apart, stage.local)
+
+
+def _matches(pattern: str) -> bool:
+    return bool(glob(pattern, recursive=True))
+
+
+def _before_wildcards(pattern: str) -> str:
+    """The folder in which the first wildcard is looked for, with a name below it."""
+    parts = pattern.split("/")
+    first = next(i for i, part in enumerate(parts) if any(letter in part for letter in "*?["))
+    return "/".join(parts[: first + 1])
 
 
 def paths_alone(command: Command, directory: str, apart: bool) -> list[str]:
