@@ -463,3 +463,17 @@ def test_who_goes_after_one_that_runs_again_waits_for_it_once_more_when_his_own_
     assert tale.launches() == ["a"]
     tale.end("a", kept=100)
     assert tale.launches() == ["b"]
+
+
+def test_who_failed_where_his_files_are_is_tried_there_again_when_other_nodes_with_them_could_not_hold_him() -> None:
+    """It stood still: the file lay on a small node as well, where it could never run."""
+    there = [node("small", 1, machine="m0"), *(node(f"n{i}", 4, machine=f"m{i}") for i in (1, 2))]
+    tale = Tale(job("a", local=("/x",)), job("b", "a", cores=4, retries=3), on=there)
+    tale.launches()
+    tale.end("a", kept=100)
+    assert [type(made) for made in tale.decides()] == [MoveResults]
+    tale.move("a", 0, 1)
+    assert tale.launches() == ["b"]
+    tale.end("b", "unstartable")
+    assert tale.launches() == ["b"]
+    assert tale.launch_of("b").on[0].node == 1

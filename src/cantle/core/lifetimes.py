@@ -184,9 +184,15 @@ def barred_for(state: State, task: int, expected: float | None = None) -> int:
     shunned = state.shunned.get(task, 0)
     if state.keeping is not None and (elsewhere := state.keeping.barred(state, task)):
         barred |= elsewhere
-        if not state.room.alive & ~(elsewhere | shunned):
+        if shunned and not _able(state, task) & ~(elsewhere | shunned):
             shunned = 0  # its files are there alone, so that no other node is left to try
     return barred | shunned
+
+
+def _able(state: State, task: int) -> int:
+    from cantle.core.nodes import able_to_hold
+
+    return able_to_hold(state, state.step_of(task).needs)
 
 
 def in_words(seconds: float) -> str:

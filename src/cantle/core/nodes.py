@@ -85,12 +85,12 @@ def forgive(state: State) -> None:
     for task, shunned in list(state.shunned.items()):
         needs = state.step_of(task).needs
         if needs not in able:
-            able[needs] = _able(state, needs)
+            able[needs] = able_to_hold(state, needs)
         if not able[needs] & ~shunned:
             del state.shunned[task]
 
 
-def _able(state: State, needs: Needs) -> int:
+def able_to_hold(state: State, needs: Needs) -> int:
     """The nodes, as bits, that could hold that if nothing else ran: not drained, and not with partitions."""
     room = state.room
     able = room.could_ever_hold(needs) & ~state.drained_nodes
@@ -112,7 +112,7 @@ def may_start_elsewhere(state: State, task: int, launch: r.Launch) -> bool:
     if launch.partition >= 0 or len(launch.on) != 1:
         return False
     shunned = state.shunned.get(task, 0) | 1 << launch.on[0].node
-    if not _able(state, state.step_of(task).needs) & ~shunned or shunned.bit_count() >= TRIES:
+    if not able_to_hold(state, state.step_of(task).needs) & ~shunned or shunned.bit_count() >= TRIES:
         state.shunned.pop(task, None)
         return False
     state.shunned[task] = shunned
