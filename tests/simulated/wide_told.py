@@ -107,11 +107,13 @@ def deciders(plot: WidePlot) -> Iterator[Decider]:
 
 def go_on(plot: WidePlot, state: State, world: WideWorld) -> None:
     """Turn the loop to the end."""
+    late = 0  # what changes nothing may come at the very moment at which somebody wanted to be woken
     for decider in deciders(plot):
         if state.finished:
             return
         turn(state, world, NoLog(), decider, world.wait())
-        assert state.finished or decider.wakes_at > state.now, "asks to be woken in the past"
+        late = late + 1 if decider.wakes_at <= state.now and not state.finished else 0
+        assert late < 3, "asks to be woken in the past, again and again"
     waiting = [task for task, phase in enumerate(state.phases) if phase == Phase.READY][:1]
     raise AssertionError(f"no end in sight: {' '.join(explain(state, waiting[0])) if waiting else state.totals}")
 
