@@ -258,3 +258,13 @@ def test_the_scaler_is_asked_only_where_kinds_are_declared_and_again_when_it_wan
     assert [type(d) for d in decisions] == [RequestNodes] and story.decider.wakes_at == 50.0
     story.decides()
     assert len(asked) == 1
+
+
+def test_a_node_that_was_given_back_is_forgotten_by_the_next_conductor_whatever_kinds_were_declared_since() -> None:
+    story, ledger = told(job("a"))
+    story.join(node("x", 4, kind="cpu"))
+    story.happens(ReleaseNode(5.0, 1, "idle"))
+    story.happens(KindsDeclared(6.0, [GPU]))
+    assert ledger.leaving() == 0b10
+    story.resume()
+    assert ledger.leaving() == 0 and not ledger.released

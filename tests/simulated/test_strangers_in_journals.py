@@ -117,6 +117,25 @@ def test_o33_where_the_request_itself_is_missing_its_nodes_are_there_all_the_sam
     assert state.scaling is not None and state.scaling.coming() == 0 and state.scaling.there("cpu") == 1
 
 
+def test_o33_where_other_nodes_bear_the_numbers_of_those_that_are_missing_attempts_run_where_nobody_knows() -> None:
+    story = Story(job("a", cores=4), job("b"), on=[node("small")])
+    story.join(node("large", 4))
+    assert story.launches() == ["a", "b"]
+    missing = next(i for i, record in enumerate(story.records) if isinstance(record, NodesJoined))
+    story.join(node("last", 1))
+    records = [*story.records[:missing], *story.records[missing + 1 :]]
+    launched = [record for record in records if isinstance(record, Launch)]
+    late = [*(r for r in records if r not in launched), *launched]  # large is number 0 now, and last is number 1
+    assert [place.node for record in launched for place in record.on] == [1, 0]
+    mender, state = Mender(), CheckedState()
+    mender.gap()
+    for record in late:
+        for each in mender.mended(state, record):
+            state.apply(each)
+    assert {state.tasks[task].name: launch.on for task, launch in state.running.items()}["a"] == ()
+    assert set(state.running) == {0, 1}
+
+
 @given(wide_plots(), st.data())
 @settings(max_examples=60, deadline=None)
 def test_o33_of_any_run_whatever_is_missing_it_is_read_or_said_what_cannot_be_understood(

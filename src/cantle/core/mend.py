@@ -11,7 +11,8 @@ Records of nodes, studies and tasks cannot be made up: without them the others n
 
 Partitions are numbered by the order in which they were asked for, so that after a gap nobody can tell which one a number
 means. But none outlives its conductor: from the gap until the run is resumed, what is told of partitions is passed over, and
-attempts count as running outside.
+attempts count as running outside. Nodes are numbered likewise: an attempt for which the one of its number has no room counts as
+running on places that nobody knows.
 """
 
 from __future__ import annotations
@@ -71,6 +72,8 @@ class Mender:
             if isinstance(record, Launch) and record.partition >= 0:
                 record = structs.replace(record, partition=-1)
         yield from fill_gaps(state, record)
+        if isinstance(record, Launch):
+            record = _where_it_can_be(state, record)
         if not changes_nothing(state, record):
             yield record
 
@@ -237,6 +240,25 @@ def _above(state: State, tasks: set[int]) -> set[int]:
                 found.add(parent)
                 stack.append(parent)
     return found
+
+
+def _where_it_can_be(state: State, launch: Launch) -> Launch:
+    """The same, or on places that nobody knows: where nodes are missing, others bear their numbers, and may have no room."""
+    needs = state.step_of(launch.task).needs
+    room = state.room if launch.partition < 0 else state.partitions.all[launch.partition].room
+    ahead = None if launch.behind is None else state.running.get(launch.behind)
+    if ahead is not None and ahead.on == launch.on:
+        return launch
+    for place in launch.on:
+        named = room.free_named[place.node]
+        if (
+            list_to_mask(place.cores) & ~room.free_cores[place.node]
+            or list_to_mask(place.gpus) & ~room.free_gpus[place.node]
+            or room.free_memory[place.node] < needs.memory_mib
+            or any(named.get(name, 0) < n for name, n in needs.named)
+        ):
+            return structs.replace(launch, on=(), partition=-1)
+    return launch
 
 
 def _in_the_way(state: State, launch: Launch) -> list[int]:

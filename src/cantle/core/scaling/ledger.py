@@ -192,8 +192,8 @@ class Ledger:
         self.before = len(self.requests)
         for request in self.open.values():
             request.coming = 0
-        for index in list(self.kind_of):
-            self.lost(index)
+        for index in {**self.kind_of, **self.released, **self.retiring, **self.sent_away, **self.unreleasable}:
+            self.lost(index)  # other kinds may have been declared since it was given back
         for known in (
             self.open,
             self.kinds,
