@@ -167,6 +167,69 @@ def test_a_module_that_cannot_be_loaded_anew_is_told_as_that(tmp_path: Path) -> 
     assert "its function cannot be made on" in said and "mine" in said
 
 
+def test_what_a_function_cannot_take_along_is_named(tmp_path: Path) -> None:
+    program = """
+        import sqlite3, threading
+        base = sqlite3.connect(":memory:")
+        numbers = b"x" * 70_000_000
+        small = [1, 2]
+
+        def ask():
+            return small, base.execute("select 1")
+
+        def heavy():
+            return small, len(numbers)
+
+        def within():
+            lock = threading.Lock()
+            return lambda: lock
+
+        said = []
+        with cantle.open(cores=1) as pilot:
+            for function in (ask, within(), heavy):
+                try:
+                    pilot.submit(function)
+                except Exception as error:
+                    said.append(getattr(error, "__notes__", [str(error)])[0])
+        print(json.dumps(said))
+        """
+    *unpicklable, heavy = said_by(program, tmp_path)
+    assert unpicklable == [
+        "The function ask cannot be pickled: it refers to base, a Connection.",
+        "The function lambda cannot be pickled: it refers to lock, a lock.",
+    ]
+    assert heavy.startswith(
+        "heavy is 70 MB large, with the values that it refers to (the largest: numbers, a bytes of 70 MB); "
+    )
+
+
+def test_a_function_may_refer_to_what_lets_itself_be_asked_for_nothing(tmp_path: Path) -> None:
+    program = """
+        def made():
+            return 7
+
+        class Shy:
+            def __getattribute__(self, name):
+                if name in ("__reduce_ex__", "__reduce__"):
+                    return lambda *_: (made, ())
+                raise RuntimeError(f"nobody asks me for {name}")
+
+        shy = Shy()
+
+        def work():
+            return str(shy)
+
+        with cantle.open(cores=1) as pilot:
+            try:
+                told = pilot.submit(work).result()
+            except RuntimeError as error:
+                told = [str(error), bool(error.__notes__)]
+            print(json.dumps([told, pilot.submit(made).result()]))
+        """
+    told, made = said_by(program, tmp_path)
+    assert made == 7 and told in ("7", ["nobody asks me for __class__", True]), "pickling may ask, but Cantle does not"
+
+
 def test_functions_with_a_cache_around_them_have_a_cache_at_each_worker(tmp_path: Path) -> None:
     program = """
         import functools

@@ -76,6 +76,38 @@ class Aside:
         rmtree(self._folder, ignore_errors=True)
 
 
+def heaviest(values: Iterable[tuple[str, Any]]) -> str:
+    """The largest of these named values, in words; "" when none can be told."""
+    from cantle.runner.calling.code import dumps
+
+    most, found = 0, ""
+    for name, value in values:
+        try:
+            size = len(dumps(value))
+        except Exception:  # noqa: BLE001 - whatever pickling raises
+            continue
+        if size > most:
+            most, found = size, f"{name}, {_a(value)} of {size / 1e6:,.0f} MB"
+    return found
+
+
+def unpicklable_among(values: Iterable[tuple[str, Any]]) -> str:
+    """Which of these named values cannot be pickled, with what it is; "" when each of them can."""
+    from cantle.runner.calling.code import dumps
+
+    for name, value in values:
+        try:
+            dumps(value)
+        except Exception:  # noqa: BLE001 - whatever pickling raises
+            return f"{name}, {_a(value)}"
+    return ""
+
+
+def _a(value: Any) -> str:
+    kind = type(value).__qualname__
+    return f"{'an' if kind[:1].lower() in 'aeiou' else 'a'} {kind}"
+
+
 def unpicklable(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     """Which of the arguments cannot be pickled by itself, with what it is; "" when each of them can."""
     from cantle.api.futures import Future

@@ -45,21 +45,37 @@ class Meaning:
                 return False
         return all(_content(cell) is value for cell, value in self._cells)
 
+    def values(self) -> Iterator[tuple[str, Any]]:
+        """What goes along with the function, by the names that it has there."""
+        for _, name, value in self._names:
+            if value is not _NOTHING:
+                yield name, value
+        for function, code, _ in self._bodies:
+            for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):
+                yield name, _content(cell)
+
     def _read(self, function: object) -> None:
         left, seen = [function], {id(function)}
         while left:
-            for found in self._referred(left.pop()):
-                if id(found) not in seen:
-                    seen.add(id(found))
-                    left.append(found)
+            try:
+                for found in self._referred(left.pop()):
+                    if id(found) not in seen:
+                        seen.add(id(found))
+                        left.append(found)
+            except Exception:  # noqa: BLE001 (it is somebody else's; if it does not let itself be pickled either, that is told)
+                continue
 
     def _referred(self, thing: Any) -> Iterator[Any]:
-        """What goes along with this one, as far as it can refer to something itself."""
-        if isinstance(thing, FunctionType):
+        """What goes along with this one, as far as it can refer to something itself.
+
+        It is asked for nothing but its type before that is known: a proxy may raise whatever it is asked for.
+        """
+        kind = type(thing)
+        if kind is FunctionType:
             if _goes_along(thing):
                 self._bodies.append((thing, thing.__code__, thing.__defaults__))
                 space = thing.__globals__
-                for name in _names_in(thing.__code__):
+                for name in sorted(_names_in(thing.__code__)):
                     value = space.get(name, _NOTHING)
                     self._names.append((space, name, value))
                     yield value
@@ -67,24 +83,22 @@ class Meaning:
                     value = _content(cell)
                     self._cells.append((cell, value))
                     yield value
-        elif isinstance(thing, type):
+        elif issubclass(kind, type):
             if _goes_along(thing):
                 yield from vars(thing).values()
                 yield from thing.__bases__
-        elif isinstance(thing, MethodType):
+        elif kind is MethodType:
             yield from (thing.__func__, thing.__self__)
-        elif isinstance(thing, staticmethod | classmethod | CACHED):
+        elif kind in (staticmethod, classmethod, CACHED):
             yield thing.__wrapped__
-        elif isinstance(thing, property):
+        elif kind is property:
             yield from (thing.fget, thing.fset, thing.fdel)
-        elif isinstance(thing, functools.partial):
+        elif kind is functools.partial:
             yield from (thing.func, *thing.args, *thing.keywords.values())
-        else:
-            kind = type(thing)
-            if kind.__module__ == "cantle.api.tasks" and kind.__qualname__ == "Task":
-                yield thing.function
-            elif kind.__module__ != "builtins":
-                yield kind
+        elif kind.__module__ == "cantle.api.tasks" and kind.__qualname__ == "Task":
+            yield thing.function
+        elif kind.__module__ != "builtins":
+            yield kind
 
 
 def _goes_along(thing: FunctionType | type) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from cantle.api.arguments import Aside, unpicklable
+from cantle.api.arguments import Aside, heaviest, unpicklable, unpicklable_among
 from cantle.api.futures import Future, Futures
 from cantle.api.handing import HandedIn
 from cantle.api.meaning import Meaning
@@ -133,12 +133,16 @@ class Pilot:
             try:
                 digest, body = pack_function(self._prepared(task.function), RELOADS.stamps)
             except Exception as problem:
-                problem.add_note(f"The function {task.step.name} cannot be pickled, with the values that it refers to.")
+                found = unpicklable_among(meaning.values())
+                more = f": it refers to {found}" if found else ", with the values that it refers to"
+                problem.add_note(f"The function {task.step.name} cannot be pickled{more}.")
                 raise
             if len(body) > MOST_FUNCTION:
+                found = heaviest(meaning.values())
                 raise RequestError(
-                    f"{task.step.name} is {len(body) / 1e6:,.0f} MB large, with the values that it refers to; at most "
-                    f"{MOST_FUNCTION / 1e6:,.0f} MB can go with a function: hand large values in as arguments"
+                    f"{task.step.name} is {len(body) / 1e6:,.0f} MB large, with the values that it refers to"
+                    f"{f' (the largest: {found})' if found else ''}; at most {MOST_FUNCTION / 1e6:,.0f} MB can go with a "
+                    "function: hand large values in as arguments"
                 )
             seat.define(digest, body)
             known = task.known = (seat, digest, seat.step(task.step), meaning)
