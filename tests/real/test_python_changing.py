@@ -150,6 +150,30 @@ def test_a_module_that_the_program_loads_anew_is_loaded_anew_by_workers(tmp_path
     ]
 
 
+def test_looking_for_reloads_loads_nothing_that_waits_until_it_is_needed(tmp_path: Path) -> None:
+    (tmp_path / "heavy.py").write_text("import builtins\nbuiltins.heavy_was_loaded = True\nWORD = 'there'\n")
+    program = """
+        import builtins
+        import importlib.util
+        import sys
+
+        spec = importlib.util.find_spec("heavy")
+        spec.loader = importlib.util.LazyLoader(spec.loader)
+        heavy = sys.modules["heavy"] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(heavy)
+        sys.modules["odd"] = 3
+
+        def word():
+            return heavy.WORD
+
+        with cantle.open(cores=1) as pilot:
+            pilot.submit(abs, -1).result()
+            before = hasattr(builtins, "heavy_was_loaded")
+            print(json.dumps([before, pilot.submit(word).result()]))
+        """
+    assert said_by(program, tmp_path) == [False, "there"]
+
+
 def test_a_module_that_cannot_be_loaded_anew_is_told_as_that(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def word():\n    return 1\n")
     program = """

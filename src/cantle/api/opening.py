@@ -148,7 +148,9 @@ def _sit(name: str, study: Path) -> Sit:
 def _program() -> str:
     """What the program is called, as far as one can tell."""
     word = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] not in ("", "-c", "-m") else ""
-    return word if word.isidentifier() and not word.startswith(("ipykernel", "__")) else "python"
+    if word.startswith("ipykernel"):
+        return "notebook"
+    return word if word.isidentifier() and not word.startswith("__") else "python"
 
 
 def _study_directory(wanted: Path | None, name: str) -> Path:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from time import monotonic, time_ns
 from typing import Any
 
@@ -40,10 +41,10 @@ class Reloads:
         if len(modules) != self._modules:
             self._modules = len(modules)
             for name, module in list(modules.items()):
-                if name not in self._specs and _is_ones_own(name, module):
-                    self._specs[name] = module.__spec__
+                if name not in self._specs and _is_ones_own(name, attributes := _attributes(module)):
+                    self._specs[name] = attributes["__spec__"]
         for name, spec in list(self._specs.items()):  # another thread may look as well
-            found = getattr(modules.get(name), "__spec__", None)
+            found = _attributes(modules.get(name)).get("__spec__")
             if found is not spec and found is not None:
                 self._specs[name] = found
                 self.stamps.pop(name, None)
@@ -57,8 +58,17 @@ _NOT_ONES_OWN = ("/site-packages/", "/dist-packages/", os.path.join(os.path.dirn
 _OURS = __name__.partition(".")[0]
 
 
-def _is_ones_own(name: str, module: Any) -> bool:
-    file = getattr(module, "__file__", None)
+def _is_ones_own(name: str, attributes: Mapping[str, Any]) -> bool:
+    file = attributes.get("__file__")
     if name == "__main__" or name.partition(".")[0] == _OURS or not isinstance(file, str):
         return False
-    return getattr(module, "__spec__", None) is not None and not any(part in file for part in _NOT_ONES_OWN)
+    return attributes.get("__spec__") is not None and not any(part in file for part in _NOT_ONES_OWN)
+
+
+def _attributes(module: object) -> Mapping[str, Any]:
+    """What the module has. It is not asked itself: one that is loaded when it is needed would be loaded now."""
+    try:
+        found: Mapping[str, Any] = object.__getattribute__(module, "__dict__")
+    except AttributeError:
+        return {}
+    return found
