@@ -67,3 +67,15 @@ def test_what_keeps_a_task_from_beginning_is_told_also_when_a_node_joins_in_the_
     world.wait()
     assert [news for news in world.lost if "spread" in news] == ["spread has not begun: srun waits for its nodes"]
     inbox.close()
+
+
+def test_what_keeps_a_task_from_beginning_is_told_also_when_it_comes_while_a_node_is_taken_in() -> None:
+    inbox = SelectInbox()
+    both: Any = Flighty(inbox)
+    both.add_node = lambda *_: inbox.put(TaskHindered(1.0, 0, 1, "srun waits for its nodes"))
+    state = State()
+    state.tasks.append(Task("spread", 0))
+    world = RealWorld(state, inbox, both, both, both)
+    assert [type(event) for event in world.wait()] == [NodesJoined, NodeLost, TaskHindered]
+    assert [news for news in world.lost if "spread" in news] == ["spread has not begun: srun waits for its nodes"]
+    inbox.close()

@@ -110,6 +110,8 @@ class Gangs:
         self._launch_lost_a_node = launch_lost_a_node
         self._now = now
         self._gangs: dict[Key, _Gang] = {}
+        self._bounded: dict[Key, _Gang] = {}
+        """Those of them of which nobody but us knows when their walltime is over."""
         self._names: dict[int, str] = {}
         self._held_back: dict[int, tuple[float, NodeLost]] = {}
         self._meetings = 0
@@ -172,6 +174,8 @@ class Gangs:
                 lanes[part] = (share.node, share.lane)
             gang = _Gang(launch, lanes, port, walltime_s if in_lines else 0.0)
         self._gangs[gang.key] = gang
+        if gang.walltime_s:
+            self._bounded[gang.key] = gang
         self._names.update((place.node, node.name) for place, node in zip(launch.on, nodes, strict=True))
         return starts
 
@@ -281,7 +285,7 @@ class Gangs:
     def tick(self) -> None:
         """Look at the clock: once a turn."""
         now = monotonic()
-        for gang in self._gangs.values():
+        for gang in self._bounded.values():
             if now >= gang.deadline and gang.asked is None and not gang.failing:
                 why = f"ran into its walltime of {gang.walltime_s:g} s"
                 gang.asked = ("timeout", why)
@@ -299,6 +303,7 @@ class Gangs:
         for gang in [gang for gang in self._gangs.values() if gang.sweeping and not gang.left]:
             self._conclude(gang)
         self._gangs.clear()
+        self._bounded.clear()
         self._tell_losses(float("inf"))
 
     def _end_the_rest(self, gang: _Gang, outcome: Outcome, why: str, grace_s: float) -> None:
@@ -320,6 +325,7 @@ class Gangs:
 
     def _conclude(self, gang: _Gang) -> None:
         del self._gangs[gang.key]
+        self._bounded.pop(gang.key, None)
         for result in gang.results:
             self._need_not_keep(result.node, result.ended.number)
         if gang.lost:

@@ -89,7 +89,10 @@ class RealWorld:
 
     def wait(self) -> list[Event]:
         """What has happened; nothing, if nothing has for a moment."""
-        events = self.inbox.wait(TICK_S if self._wake_at == math.inf else self._until_wake())
+        return self._heard(self.inbox.wait(TICK_S if self._wake_at == math.inf else self._until_wake()))
+
+    def _heard(self, events: list[Event]) -> list[Event]:
+        """What has happened, once the user is told of it, and the engine of nodes that came and went."""
         of_nodes = False
         for event in events:
             kind = type(event)
@@ -133,8 +136,7 @@ class RealWorld:
                     self.lost.append(f"a node is lost: {event.reason}")
                 self.allocation.lost(self._nodes[event.node])
         # What the allocation says to that belongs to the same moment: nobody shall conclude that no node is to come.
-        answers = self.inbox.wait(0)
-        return told + (self._with_nodes(answers) if answers else [])
+        return told + self._heard(self.inbox.wait(0))
 
     def carry_out(self, decision: Decision) -> None:
         """Begin to do it; the engine's answer comes as an event."""
