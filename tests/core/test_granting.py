@@ -435,6 +435,20 @@ def test_a_study_for_whose_tasks_the_elements_are_too_small_leaves_them_to_anoth
     assert story.phases() == {"big": "launched", "small": "done"}
 
 
+@pytest.mark.parametrize(("copies", "at_once"), [(2, 1), (1, 2)])
+def test_studies_that_are_sliced_alike_share_the_bound_and_who_is_sliced_otherwise_has_one_of_his_own(
+    copies: int, at_once: int
+) -> None:
+    """H7: two copies over the two nodes, of which one is active at once."""
+    story = Carved(wide("first", 2), on=nodes(2, 4), slicing=Slicing((Slice(2, 2, share=2),), max_active=1))
+    other = Slicing((Slice(2, copies, share=2),), max_active=1)
+    story.happens(StudyAdded(story._next(), "other", [Step("step", Needs(nodes=2))], tasks=1, slicing=other))
+    story.happens(TasksAdded(story._next(), 1, [Task("second", 1)], 1))
+    story.number_of["second"] = 1
+    story.settles()
+    assert [story.phase("first"), story.phase("second")].count(Phase.LAUNCHED) == at_once
+
+
 def test_what_somebody_holds_by_name_stays_his_when_a_study_comes_that_declares_elements_by_another_name() -> None:
     pairs = Slicing((Slice(2, 1),), max_active=1)
     story = Carved(job("t"), on=nodes(6, 2), slicing=pairs)
