@@ -10,12 +10,14 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 import pytest
 from system_calls_rig import system_calls
 
+from cantle.cli.main import main
 from cantle.errors import LockedError, MachineError
 from cantle.store import identity
 from cantle.store import lock as lock_module
@@ -343,6 +345,18 @@ def test_a_holder_of_another_day_is_named_with_its_date() -> None:
 def test_a_sign_of_life_costs_three_system_calls(path: Path) -> None:
     with ConductorLock(path) as lock:
         assert system_calls(lock.heartbeat) == {"stat": 1, "pread": 1, "pwrite": 1}
+
+
+def test_a_run_gives_a_sign_of_life_now_and_then_and_not_with_each_of_its_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signs = []
+    monkeypatch.setattr(ConductorLock, "heartbeat", lambda _lock: signs.append(time.monotonic()))
+    out = str(tmp_path / "out")
+    with pytest.raises(SystemExit) as end:
+        main(["map", "sleep 0.01; true {}", "--range", "1-60", "--cores", "1", "-q", "-o", out])
+    assert end.value.code == 0
+    assert all(later - sooner >= 9 for sooner, later in pairwise(signs)), signs
 
 
 def test_the_lock_is_one_that_works_over_nfs(path: Path) -> None:

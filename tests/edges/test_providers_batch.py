@@ -52,6 +52,7 @@ def test_each_block_is_a_job_whose_script_starts_runners_that_name_request_and_j
     for option in ("--job-name=cantle-cpu-7-abcd", "--nodes=1", "--cpus-per-task=2", "--time=2", "--mem=512M"):
         assert option in words[0]
     assert {"--partition=short", "--mail-type=NONE", "--no-requeue"} <= set(words[0])
+    assert "--no-kill" not in words[0], "with its only node a job has lost all"
     script = (tmp_path / "elastic" / "cantle-cpu-7-abcd.sh").read_text()
     assert f"--connect {tmp_path}/letter" in script
     assert '--request 7:"$SLURM_JOB_ID" --kind cpu --cores 2 --gpus 0 --memory 512MiB --until "$until"' in script
@@ -96,6 +97,7 @@ def test_only_jobs_that_wait_are_withdrawn_and_no_more_than_asked(tmp_path: Path
     provider, heard = BatchProvider(replace(CPU, block=2), Slurm()), Heard()
     provider.add(asked(tmp_path, 4), heard)
     first, second = heard.instances
+    assert all("--no-kill" in words for words in commands(slurm, "sbatch"))
     assert provider.withdraw(0, 1) == 0, "half a job cannot be"
     assert provider.withdraw(0, 3) == 2
     assert Slurm().look(second).stage is Stage.OVER and Slurm().look(first).stage is Stage.PENDING

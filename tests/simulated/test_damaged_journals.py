@@ -252,6 +252,17 @@ def test_o33_who_has_begun_proves_that_the_one_that_it_waited_for_was_done() -> 
     assert rest(state) == {"a": "done", "b": "done", "c": "running"}
 
 
+def test_o33_who_stands_in_line_proves_that_what_had_to_be_over_far_above_it_was_done() -> None:
+    """Had `a` failed, nobody would have stood in line behind those that need it."""
+    jobs = chain("a", "b", "c")
+    story = QuickStory(*jobs, job("d", "c", after="a"))
+    assert story.launches() == ["a", "b", "c"]
+    story.end("a")
+    assert story.launches() == ["d"]
+    state = read(without(story, (TaskEnded, "a")))
+    assert rest(state) == {"a": "done", "b": "launched", "c": "launched", "d": "launched"}
+
+
 def test_o33_who_came_back_from_its_line_proves_nothing_even_if_its_launch_is_missing() -> None:
     story = quick("a", "b", "c")
     story.ends("failed", "a")
