@@ -129,6 +129,12 @@ def test_a_heterogeneous_slurm_job_has_the_nodes_of_all_its_components() -> None
     assert {"--het-group=1", "--nodes=2", "--ntasks=2", "--nodelist=node2,node3"} <= set(two.words)
 
 
+@pytest.mark.parametrize("size", ["", "x", "-1", "2{"])
+def test_a_number_of_components_that_is_none_means_one(size: str) -> None:
+    job = Slurm().job({**SBATCH, "SLURM_HET_SIZE": size}, deaf)
+    assert job is not None and [host.name for host in job.hosts] == ["node1", "node2", "fat07"]
+
+
 def test_a_run_in_a_step_keeps_to_the_nodes_of_the_step() -> None:
     job = Slurm().job(STEP, deaf)
     assert job is not None

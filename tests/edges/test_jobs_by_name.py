@@ -18,6 +18,7 @@ from cantle.allocations.submission.flux import Flux
 from cantle.allocations.submission.lsf import Lsf
 from cantle.allocations.submission.pbs import Pbs
 from cantle.allocations.submission.slurm import Slurm
+from cantle.allocations.submission.wanted import Stage
 from cantle.errors import MachineError
 
 TOKEN = "cantle-cpu-7-abcd"
@@ -176,3 +177,18 @@ def test_known_jobs_are_canceled_even_where_names_cannot_be_asked_for_and_the_re
     assert ["bkill", "9"] in there.words
     assert "may have left something" in told[0] and "not responding" in told[0]
     assert [left.number for left in records.left()] == [7]
+
+
+@pytest.mark.parametrize(
+    ("said", "stage"),
+    [
+        ("RUN|-|-\n", Stage.RUNNING),
+        ("PEND|-|Job is waiting;\n", Stage.PENDING),
+        ("PEND|", Stage.PENDING),
+        ("EXIT|TERM_OWNER: job killed by owner\n", Stage.OVER),
+        ("|", Stage.RUNNING),
+    ],
+)
+def test_lsf_may_leave_fields_out(there: Answers, said: str, stage: Stage) -> None:
+    there.say("bjobs", else_=(said, "", 0))
+    assert Lsf().look("9").stage is stage

@@ -13,6 +13,8 @@ from msgspec.structs import replace
 from .hostlists import counts, expand
 from .job import OVER, Ask, Host, Invite, Job, Start, alike, clock_seconds
 
+_MOST_COMPONENTS = 1024
+"""Slurm lets a job have 128."""
 _BATCH_STEPS = range(0xFFFFFFF0, 0x100000000)
 """Numbers of steps that are no srun of a user's: the batch script, an interactive shell, what stands outside."""
 
@@ -59,7 +61,7 @@ class Slurm:
 
     def starts(self, hosts: Sequence[Host], job: Job, invite: Invite, environ: Mapping[str, str]) -> list[Start]:
         """One srun for all hosts alike."""
-        het = int(environ.get("SLURM_HET_SIZE") or 1) > 1
+        het = _number(environ.get("SLURM_HET_SIZE", "1")) > 1
         return [Start(group, tuple(_srun(group, job, het, invite))) for group in alike(hosts)]
 
 
@@ -103,10 +105,12 @@ def _srun(group: tuple[Host, ...], job: Job, het: bool, invite: Invite) -> list[
 
 def _components(environ: Mapping[str, str]) -> list[Host]:
     """All hosts; of a heterogeneous job those of each component in turn."""
-    size = int(environ.get("SLURM_HET_SIZE") or 1)
+    size = _number(environ.get("SLURM_HET_SIZE", "1"))
     if size < 2:
         return _hosts(environ, "", 0)
-    return [host for group in range(size) for host in _hosts(environ, f"_HET_GROUP_{group}", group)]
+    return [
+        host for group in range(min(size, _MOST_COMPONENTS)) for host in _hosts(environ, f"_HET_GROUP_{group}", group)
+    ]
 
 
 def _hosts(environ: Mapping[str, str], end: str, group: int) -> list[Host]:

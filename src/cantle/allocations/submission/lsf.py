@@ -63,7 +63,8 @@ class Lsf:
             return Standing(Stage.OVER)
         if answer.code or "|" not in answer.out:
             return Standing(Stage.UNKNOWN, reason=answer.words)
-        word, ended, waits = (field.strip().removeprefix("-") for field in answer.out.strip().split("|", 2))
+        fields = f"{answer.out.strip()}||".split("|")  # some may be missing
+        word, ended, waits = (field.strip().removeprefix("-") for field in fields[:3])
         if word in _PENDING:
             return Standing(Stage.PENDING, word, waits.rstrip(";"), never=word == "PSUSP")
         if word in _OVER:
