@@ -133,3 +133,15 @@ def test_what_no_node_could_hold_is_refused_also_where_nodes_of_a_kind_have_come
     found = elastic(chain, [Kind("cpu", 1, most=1, lasts_s=10.0, removes=False)], 5.0, scaling=fixed, events=later)
     assert found.done == 4
     assert [(record.time, record.task) for record in found.all_of(Refuse)] == [(16.0, 4)]
+
+
+def test_nodes_that_stand_apart_complete_no_element_in_which_a_task_might_run_one_day() -> None:
+    """It waited for ever: counted with them the last three nodes were an element, which nobody would ever make."""
+    there = [
+        *(node(f"small{i}", 1) for i in range(2)),
+        node("aside", 1, apart=True),
+        *(node(f"n{i}", 4) for i in range(3)),
+    ]
+    found = elastic([job("wide", cores=4, nodes=3)], [], 1.0, there=there, slicing=Slicing((Slice(3),)))
+    [why] = found.refusals
+    assert why.startswith("needs 4 cores") and "in each element of 3 nodes there is one that" in why

@@ -25,7 +25,9 @@ def why_never_in_slices(room: Room, shape: Shape, slicing: Slicing, held: Contai
         whose = "the slices have" if held is None else f"its partition {shape.partition} has"
         nodes = "node" if allowed == (1,) else "nodes"
         return f"needs {wanted} {nodes} at once; {whose} elements of {', '.join(map(str, widths))} nodes"
-    alive = [room.nodes[index] for index in indexes(room.alive)]
+    alive = [
+        node for index in indexes(room.alive) if not (node := room.nodes[index]).apart
+    ]  # elements have none of those
     total = sum(each.copies for each in slicing.slices)
     cap = min(slicing.max_active, total) if slicing.max_active else total
     shortest = ""
