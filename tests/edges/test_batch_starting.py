@@ -177,6 +177,17 @@ def test_a_starter_that_closes_its_output_is_still_watched_and_not_heard_again_a
     assert "exit status 3" in it.told.failures[0][1]
 
 
+def test_starters_that_need_some_time_to_end_have_it(
+    rig: Callable[..., Rig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cantle.allocations.batch.source._LEAVE_S", 3.0)
+    there, left = tmp_path / "there", tmp_path / "left"
+    it = rig(f"trap 'sleep 0.1; touch {left}; exit 0' TERM; touch {there}; while :; do sleep 0.1; done")
+    until(there.exists)
+    it.source.close()
+    assert left.exists(), "it was killed"
+
+
 def test_a_starter_that_never_comes_to_an_end_is_given_up_and_ended(rig: Callable[..., Rig]) -> None:
     it = rig(f"echo $$ > {'$(dirname $0)'}/pid; exec sleep 600", told_s=0.1, bound_s=3.0)
     until(lambda: it.told.failures)
