@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import pickle
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -287,3 +289,8 @@ class Interrupted:
 
     def close(self) -> None:
         self._connection.close()
+
+
+def test_a_view_that_nobody_stops_keeps_no_program_from_its_end() -> None:
+    program = "from cantle.api.views import Shown; Shown(object(), object(), 3600.0)"
+    assert subprocess.run([sys.executable, "-c", program], timeout=60, check=False).returncode == 0
