@@ -9,12 +9,13 @@ from tests.builders import Job, Story, job, node, nodes
 
 from cantle.core.explain import explain
 from cantle.core.plan import Plan
-from cantle.core.scaling.ledger import MOST_REFUSALS, Ledger
+from cantle.core.scaling.ledger import GIVEN_BACK_S, MOST_REFUSALS, Ledger
 from cantle.core.scaling.seam import WAKES_AT
 from cantle.model.kinds import Kind
 from cantle.model.records import (
     Decision,
     DrainNode,
+    GiveUpNode,
     KindsDeclared,
     NodeDrainAsked,
     NodeLost,
@@ -29,6 +30,7 @@ from cantle.model.records import (
     RequestNodes,
     ResumeNode,
     RunResumed,
+    TimePassed,
     WithdrawRequest,
 )
 
@@ -124,6 +126,23 @@ def test_a_node_that_was_given_back_goes_as_planned_and_is_never_used_again() ->
     story.happens(NodeReleased(7.0, 1))
     story.happens(NodeLost(8.0, 1, "given back"))
     assert not ledger.released and story.state.trouble is None and not ledger.kind_of
+
+
+def test_a_node_that_its_provider_never_takes_is_given_up_once() -> None:
+    story, ledger = told(job("a", cores=4))
+    story.join(CPU.node("x"))
+    story.happens(ReleaseNode(5.0, 1, "idle"))
+    story.decides()
+    story.happens(TimePassed(5.0 + GIVEN_BACK_S - 1.0))
+    assert not [d for d in story.decides() if isinstance(d, GiveUpNode)]
+    assert story.decider.wakes_at == 5.0 + GIVEN_BACK_S
+    story.happens(TimePassed(5.0 + GIVEN_BACK_S))
+    [given_up] = [d for d in story.decides() if isinstance(d, GiveUpNode)]
+    assert given_up.node == 1 and "its provider has not taken it" in given_up.why
+    story.happens(TimePassed(6.0 + GIVEN_BACK_S))
+    assert not [d for d in story.decides() if isinstance(d, GiveUpNode)], "the loss is about to be told"
+    story.happens(NodeLost(7.0 + GIVEN_BACK_S, 1, given_up.why))
+    assert not ledger.released and not ledger.overdue and not story.state.lost_nodes
 
 
 def test_a_node_that_its_provider_cannot_take_back_is_used_again() -> None:

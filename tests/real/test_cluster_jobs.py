@@ -329,7 +329,7 @@ def test_a_run_whose_conductor_was_killed_goes_on_from_the_login_node_in_its_job
     assert wait_until((shared_path / "ended").exists), place.said
     assert wait_until(lambda: not cluster.slurm(["squeue", "--noheader"]).stdout.strip())
     refused = cluster.run(words, cwd=shared_path, check=False)
-    assert refused.returncode == 1 and "which does not run any more. Say where it shall go on" in refused.stderr
+    assert refused.returncode == 1 and "Say where it shall go on: " in refused.stderr
     (shared_path / "go").touch()
     done = cluster.run([*words, "--this-machine"], cwd=shared_path, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

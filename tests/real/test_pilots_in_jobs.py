@@ -86,5 +86,6 @@ def test_one_whose_job_is_canceled_while_it_is_asked_is_not_waited_for(place: Pl
     assert wait_until(lambda: "is not up" in place.cantle("jobs", "night").stdout)
     for words in (["up", "night"], ["resume", "out"]):
         refused = place.cantle(*words, code=1).stderr
-        assert f"was in job {place.job} of Slurm, which does not run any more. Say where it shall go on" in refused
+        assert f"was in job {place.job} of Slurm, which does not run any more" in refused
+        assert "Say where it shall go on: " in refused
         assert "taken out of the pilot" not in refused

@@ -194,7 +194,11 @@ def _enter(job: str, asked: Namespace, before: Namespace, layout: Layout) -> lis
     system, _, number = job.partition(" ")
     environ = environment_of(job)
     if environ is None:
-        is_over = "which does not run any more" if system == "Slurm" and number else "which cannot be entered from here"
+        is_over = (
+            "which does not run any more, as far as is seen from here"
+            if system == "Slurm" and number
+            else "which cannot be entered from here"
+        )
         raise RequestError(
             f"the run was in {f'job {number} of {system}' if number else f'a job of {system}'}, {is_over}. Say where it shall "
             f"go on: {_in_a_job(layout)}, on hosts by ssh (-j HOST:CORES ...), on nodes that are asked for (--kinds), or on "
