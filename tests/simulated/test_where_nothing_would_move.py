@@ -19,6 +19,7 @@ from cantle.model.records import (
     Launch,
     MoveResults,
     Refuse,
+    RequestNodes,
     ResumeNode,
     StepsAdded,
     StopAsked,
@@ -145,3 +146,25 @@ def test_nodes_that_stand_apart_complete_no_element_in_which_a_task_might_run_on
     found = elastic([job("wide", cores=4, nodes=3)], [], 1.0, there=there, slicing=Slicing((Slice(3),)))
     [why] = found.refusals
     assert why.startswith("needs 4 cores") and "in each element of 3 nodes there is one that" in why
+
+
+def test_no_nodes_are_asked_for_again_and_again_for_what_is_kept_for_another_run() -> None:
+    """A first node ended, so what fits nowhere is kept for when the run is resumed; its partition does not ask for nodes."""
+    ending, staying = Node("small", 2, ends_at=10.0), Node("large", 4)
+    for partition in (PartitionWish("p", 2, cores=3), PartitionWish("p", 3, cores=3)):
+        found = elastic(
+            [
+                job("first", partition="p"),
+                job("never", "first", partition="p", whole_nodes=True, walltime_s=20.0),
+                job("long"),
+            ],
+            [Kind("cpu", 3, most=3, lasts_s=15.0)],
+            lambda name: 200.0 if name == "long" else 1.0,
+            there=[staying, Node("other", 4), ending],
+            partitions=(partition,),
+            losses=[(5.0, 1)],
+        )
+        assert found.state.phases[1] == Phase.READY, "it is kept"
+        assert found.done == 2
+        late = [record for record in found.all_of(RequestNodes) if record.time > 30.0]
+        assert not late

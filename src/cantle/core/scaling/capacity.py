@@ -77,15 +77,20 @@ def able_now(state: State, needs: Needs, walltime_s: float = 0.0) -> int:
     return able if state.scaling is None else able & ~state.scaling.released_nodes
 
 
+def keeps_what_fits_nowhere(state: State) -> bool:
+    """Whether tasks that could never run here are kept: the run's first nodes end, and it may go on with others."""
+    if state.lifetimes is None or state.scaling is None:
+        return False
+    ending = state.lifetimes.over | sum(1 << index for index in state.lifetimes.ends)
+    return bool(ending & ~state.scaling.brought)
+
+
 def refuse_what_no_node_will_hold(state: State) -> Iterator[Decision]:
     """Fail the tasks that neither what is there nor what may be asked for could ever hold."""
     from cantle.core.scaling.imagined import why_never_in_its_place
 
-    ledger = state.scaling
-    if state.lifetimes is not None and ledger is not None:
-        ending = state.lifetimes.over | sum(1 << index for index in state.lifetimes.ends)
-        if ending & ~ledger.brought:
-            return  # the run's first nodes end: what fits nowhere may fit when it is resumed on others like them
+    if keeps_what_fits_nowhere(state):
+        return
     hopeless: dict[int, str] = {}
     for step, number in enumerate(state.shape_of_step):
         counts = state.counts[step]

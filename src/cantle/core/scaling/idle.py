@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from cantle.core.partitions import key_of
+from cantle.core.partitions import key_of, queues_of
 from cantle.model.resources import Needs, indexes, lowest_bits
 
 if TYPE_CHECKING:
     from cantle.core.queues import ReadyQueue, Shape
+    from cantle.core.roster import Key
     from cantle.core.state import State
 
 
@@ -92,7 +93,10 @@ def may_begin(state: State, study: int) -> int:
 
 
 def partitions_wanted(state: State) -> list[tuple[Needs, int, int]]:
-    """Partitions that are missing nodes: declared ones in which a task is ready, and those that gather."""
+    """Partitions that are missing nodes: declared ones in which a task is ready, and those that gather.
+
+    Not where all that is ready is kept for when the run is resumed on other nodes: they would be asked for without end.
+    """
     studies = state.living
     if not (state.partitions.living or any(each.added.partitions or each.added.slicing for each in studies.values())):
         return []
@@ -102,7 +106,9 @@ def partitions_wanted(state: State) -> list[tuple[Needs, int, int]]:
     found: list[tuple[Needs, int, int]] = []
     for partition in state.partitions.living.values():
         missing = partition.width - len(partition.nodes())
-        if partition.element is None and not partition.over and not partition.closing and missing > 0:
+        if partition.element is not None or partition.over or partition.closing or missing <= 0:
+            continue
+        if not _serves_only_what_is_kept(state, partition.key):
             found.append((needs_of(partition.wish), missing, 1))
     for number, study in studies.items():
         for wish in study.added.partitions:
@@ -110,7 +116,7 @@ def partitions_wanted(state: State) -> list[tuple[Needs, int, int]]:
             of = state.partitions
             if wish.elements or key in of.by_name or key in of.withheld or key_of(state, number, wish.name) != key:
                 continue
-            if is_wanted(state, key, ready=True):
+            if is_wanted(state, key, ready=True) and not _serves_only_what_is_kept(state, key):
                 found.append((needs_of(wish), wish.width, 1))
     unused_yet = [
         partition
@@ -124,9 +130,27 @@ def partitions_wanted(state: State) -> list[tuple[Needs, int, int]]:
             fits = next((each for each in unused_yet if each.study == shape.study and each.width in allowed), None)
             if fits is not None:
                 unused_yet.remove(fits)  # it runs there, as soon as that is open
-            else:
+            elif not _is_kept(state, queue):
                 found += element_for(state, shape)
     return found
+
+
+def _serves_only_what_is_kept(state: State, key: Key) -> bool:
+    """Whether tasks are ready that run in the partition, and none of them could ever run here."""
+    heads = [state.queues[number] for number in queues_of(state, key) if state.queues[number].head() is not None]
+    return bool(heads) and all(_is_kept(state, queue) for queue in heads)
+
+
+def _is_kept(state: State, queue: ReadyQueue) -> bool:
+    """Whether none of the queue's most urgent tasks, which run in a partition or an element, could ever run here."""
+    from cantle.core.scaling.capacity import DEPTH, keeps_what_fits_nowhere
+
+    if not keeps_what_fits_nowhere(state):
+        return False  # otherwise they are refused
+    from cantle.core.scaling.imagined import why_never_in_its_place
+
+    least_s = min(state.step_of(task).walltime_s for task in queue.first(DEPTH))
+    return bool(why_never_in_its_place(state, queue.shape, least_s))
 
 
 def element_for(state: State, shape: Shape) -> list[tuple[Needs, int, int]]:
