@@ -12,6 +12,7 @@ import msgspec
 from hypothesis import strategies as st
 from plots import LARGE, Plot, Witness, go_on, groups_of, mishaps, plots
 
+from cantle.core.standings import Standing
 from cantle.core.state import State
 from cantle.model.records import (
     Event,
@@ -76,7 +77,10 @@ class CarvedWorld(SimulatedWorld):
         for name in sorted({*(name for _, name in of.withheld), *(p.name for p in of.all if p.by)}):
             if name not in living and any(state.queues[n].head() is not None for n in state.homes.get(name, ())):
                 declared = [wish for study in state.studies for wish in study.added.partitions if wish.name == name]
-                self.put(PartitionAsked(now, declared[0] if declared else PartitionWish(name), by="me"))
+                last = next((p for p in reversed(of.all) if p.name == name and p.by == "me"), None)
+                if not declared or (last is not None and last.standing == Standing.FAILED):
+                    declared = [PartitionWish(name)]  # after losses there may not be as many nodes as were declared
+                self.put(PartitionAsked(now, declared[0], by="me"))
                 return True
         return False
 
