@@ -278,7 +278,7 @@ def test_who_dies_over_a_submission_is_noticed_after_a_while(chain: Chain) -> No
 def test_the_batch_system_is_asked_less_and_less_often(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr("cantle.runtime.orchestration.watch.monotonic", lambda: now[0])
-    monkeypatch.setattr("cantle.runtime.orchestration.watch.find", lambda *_: lambda: chain.system)
+    monkeypatch.setattr("cantle.runtime.orchestration.watch.made", lambda *_: chain.system)
     chain.hand_in(1)
     chain.system.standings["101"] = Standing(Stage.PENDING, "PENDING", "Resources")
     watch = JobWatch(chain.jobs)
@@ -295,7 +295,7 @@ def test_the_batch_system_is_asked_less_and_less_often(chain: Chain, monkeypatch
 
 
 def test_the_job_that_counts_is_the_first_that_is_not_over(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cantle.runtime.orchestration.watch.find", lambda *_: lambda: chain.system)
+    monkeypatch.setattr("cantle.runtime.orchestration.watch.made", lambda *_: chain.system)
     chain.hand_in(1)
     chain.hand_in(2, after="101", chain=1)
     chain.system.standings = {"101": Standing(Stage.RUNNING), "102": Standing(Stage.PENDING, "PENDING", "Dependency")}
@@ -309,7 +309,7 @@ def test_a_conductor_that_is_gone_from_a_job_that_runs_is_told_from_one_that_has
     chain: Chain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its machine is dead, and the batch system has not noticed."""
-    monkeypatch.setattr("cantle.runtime.orchestration.watch.find", lambda *_: lambda: chain.system)
+    monkeypatch.setattr("cantle.runtime.orchestration.watch.made", lambda *_: chain.system)
     chain.hand_in(1)
     chain.system.standings["101"] = Standing(Stage.RUNNING)
     found = load(chain.layout.directory)
