@@ -39,16 +39,22 @@ class Pilot:
         assert found is not None
         self.there: Holder = found
         self.visitors = ThreadPoolExecutor()
+        self.asking: list[Future[Answer]] = []
 
     def asked(self, question: Written, timeout_s: float | None = None, secret: bytes = b"") -> Future[Answer]:
         """Somebody asks, and waits."""
         address = Address("unix", "nowhere", secret or self.address.secret, "far", 1, 2)
-        return self.visitors.submit(ask_by_letter, self.layout, "test", self.there, address, question, timeout_s)
+        waiting = self.visitors.submit(ask_by_letter, self.layout, "test", self.there, address, question, timeout_s)
+        self.asking.append(waiting)
+        return waiting
 
     def hears(self) -> tuple[Written, Letter]:
-        """The next question."""
+        """The next question. Raises what an asker raised instead of waiting for it."""
         while not self.heard:
             self.box.look()
+            for waiting in self.asking:
+                if waiting.done():
+                    waiting.result()
         return self.heard.pop(0)
 
     def files(self) -> list[str]:
@@ -164,6 +170,17 @@ def test_nonsense_is_removed_and_not_heard(pilot: Pilot) -> None:
     (pilot.folder / "1.asked").write_bytes(b"nonsense")
     pilot.box.look()
     assert pilot.heard == [] and pilot.files() == []
+
+
+def test_a_letter_that_is_being_written_is_left_alone_until_all_of_it_is_there(pilot: Pilot) -> None:
+    written = pilot.asked(Jobs())
+    _, letter = pilot.hears()
+    letter.answer(Told([]))
+    written.result(60)
+    half = pilot.folder / ".1.asked"
+    half.write_bytes(b"half of")
+    pilot.box.look()
+    assert half.read_bytes() == b"half of" and pilot.heard == []
 
 
 def test_who_cannot_leave_a_letter_is_told_where_and_why(pilot: Pilot) -> None:

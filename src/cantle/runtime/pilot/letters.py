@@ -87,7 +87,8 @@ class Letterbox:
 
     def _found(self) -> list[Path]:
         try:
-            return sorted(path for path in self._folder.iterdir() if path.suffix == _ASKED)
+            # One whose name begins with a dot is being written (`_write`), and gets its name when all of it is there.
+            return sorted(p for p in self._folder.iterdir() if p.suffix == _ASKED and not p.name.startswith("."))
         except OSError:
             return []
 
