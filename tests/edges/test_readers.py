@@ -65,7 +65,9 @@ class Files:
 
 @pytest.fixture
 def files(monkeypatch: pytest.MonkeyPatch) -> Generator[Files, None, None]:
-    monkeypatch.setattr(readers, "mounts", lambda: frozenset({"/", "/nfs", "/home", *(f"/m{i}" for i in range(20))}))
+    monkeypatch.setattr(
+        readers, "mounts", lambda: dict.fromkeys(["/", "/nfs", "/home", *(f"/m{i}" for i in range(20))], "nfs")
+    )
     found = Files()
     yield found
     found.let(*found.hung)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cantle.engines import staging, unseen
+from cantle.engines.mounts import mounts_in
 from cantle.model.study import Stage
 
 MOUNTS = """\
@@ -36,11 +37,11 @@ MOUNTS = """\
     ],
 )
 def test_the_kind_is_that_of_the_nearest_mount_above(directory: str, kind: str) -> None:
-    assert unseen.kind_of_mount(MOUNTS, directory) == kind
+    assert unseen.kind_of_mount(mounts_in(MOUNTS), directory) == kind
 
 
 def test_where_nothing_is_known_of_mounts_nothing_is_waited_for() -> None:
-    assert unseen.kind_of_mount(["nonsense"], "/tmp/run") == ""
+    assert unseen.kind_of_mount(mounts_in(["nonsense"]), "/tmp/run") == ""
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -82,19 +83,21 @@ def test_a_run_whose_directory_is_removed_stops_and_says_why(
     assert not (tmp_path / "out" / ".cantle").exists()
 
 
+@contextmanager
+def _begun(folder: Path, command: str, *how: str) -> Iterator[subprocess.Popen[str]]:
+    """A run of one task in `out`, of which the first part is over."""
+    words = [sys.executable, "-m", "cantle", "map", command, "--range", "1-1", "-o", "out", *how]
+    with subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
+        _until(lambda: (folder / "begun").exists())
+        yield run
+
+
 LAST = "touch {folder}/begun; until test -e {folder}/go; do sleep 0.05; done; sleep 0.2"
 
 
 @pytest.mark.parametrize("how", [[], ["--json"], ["-q"]])
 def test_a_run_that_is_over_before_it_could_hear_of_that_looks_once_more(tmp_path: Path, how: list[str]) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-m", "cantle", "map", LAST.format(folder=tmp_path), "--range", "1-1", "-o", "out", *how],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as run:
-        _until(lambda: (tmp_path / "begun").exists())
+    with _begun(tmp_path, LAST.format(folder=tmp_path), *how) as run:
         (tmp_path / "out").rename(tmp_path / "other")
         (tmp_path / "go").touch()
         said = run.communicate(timeout=WAIT_S)[0]
@@ -110,14 +113,7 @@ def test_a_run_that_is_over_before_it_could_hear_of_that_looks_once_more(tmp_pat
 
 def test_what_failed_in_a_run_that_was_taken_away_is_not_to_be_gone_on_with_there(tmp_path: Path) -> None:
     failing = f"{LAST}; exit 5".format(folder=tmp_path)
-    with subprocess.Popen(
-        [sys.executable, "-m", "cantle", "map", failing, "--range", "1-1", "-o", "out"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as run:
-        _until(lambda: (tmp_path / "begun").exists())
+    with _begun(tmp_path, failing) as run:
         _remove(tmp_path / "out")
         (tmp_path / "go").touch()
         said = run.communicate(timeout=WAIT_S)[0]
@@ -126,14 +122,7 @@ def test_what_failed_in_a_run_that_was_taken_away_is_not_to_be_gone_on_with_ther
 
 
 def test_a_run_in_whose_place_another_one_was_begun_does_not_say_that_all_is_there(tmp_path: Path) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-m", "cantle", "map", LAST.format(folder=tmp_path), "--range", "1-1", "-o", "out"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as run:
-        _until(lambda: (tmp_path / "begun").exists())
+    with _begun(tmp_path, LAST.format(folder=tmp_path)) as run:
         (tmp_path / "out").rename(tmp_path / "other")
         another = [sys.executable, "-m", "cantle", "map", "true", "--range", "1-2", "-o", "out"]
         assert subprocess.run(another, cwd=tmp_path, capture_output=True, timeout=WAIT_S).returncode == 0

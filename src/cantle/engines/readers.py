@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator
 from threading import Condition, Thread
 from time import monotonic
 
+from cantle.engines.mounts import mounts, nearest_above
 from cantle.runner.messages import Staged
 
 MOST = 16
@@ -62,7 +63,7 @@ class Readers:
         self._over = over
         self._changed = Condition()
         self._volumes: dict[str, _Volume] = {}
-        self._mounts: frozenset[str] = frozenset()
+        self._mounts: dict[str, str] = {}
         self._mounts_at = float("-inf")
         self._threads = 0
         self._idle = 0
@@ -178,18 +179,4 @@ class Readers:
         now = monotonic()
         if now >= self._mounts_at + MOUNTS_S:
             self._mounts, self._mounts_at = mounts(), now
-        folder = os.path.abspath(path)  # noqa: PTH100
-        while folder != "/" and folder not in self._mounts:
-            folder = os.path.dirname(folder)  # noqa: PTH120
-        return folder
-
-
-def mounts() -> frozenset[str]:
-    """Where file systems are mounted; none where that cannot be known."""
-    try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-            lines = file.read().splitlines()
-    except OSError:
-        return frozenset()
-    points = [line.split(" ")[4] for line in lines if line.count(" ") > 4]
-    return frozenset(point.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\") for point in points)
+        return nearest_above(os.path.abspath(path), self._mounts)  # noqa: PTH100

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import monotonic, sleep
+
+from cantle.engines.mounts import mounts, nearest_above
 
 SEEN_WITHIN_S = 35.0
 """So long a file of the run is looked for: a little longer than file systems of that kind keep a folder in mind, mostly."""
@@ -42,24 +44,12 @@ def await_sight(path: Path, directory: str, found: Callable[[], bool]) -> None:
 
 def is_over_a_network(directory: str) -> bool:
     """Whether other machines may write there, and this one see it later."""
-    try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-            lines = file.read().splitlines()
-    except OSError:
-        return False
-    return kind_of_mount(lines, os.path.realpath(directory)).startswith(_OVER_A_NETWORK)
+    return kind_of_mount(mounts(), os.path.realpath(directory)).startswith(_OVER_A_NETWORK)
 
 
-def kind_of_mount(lines: list[str], directory: str) -> str:
-    """Of which kind the file system is that is mounted nearest above, by lines as in /proc/self/mountinfo; "" for none."""
-    nearest, kind = "", ""
-    for line in lines:
-        before, _, after = line.partition(" - ")
-        point = before.split(" ")[4].replace("\\040", " ") if before.count(" ") > 4 else ""
-        above = point == "/" or directory == point or directory.startswith(f"{point}/")
-        if point and above and len(point) >= len(nearest):  # of several at one place the last hides the others
-            nearest, kind = point, after.partition(" ")[0]
-    return kind
+def kind_of_mount(mounted: Mapping[str, str], directory: str) -> str:
+    """Of which kind the file system is on which the directory is; "" when that is not known."""
+    return mounted.get(nearest_above(directory, mounted), "")
 
 
 def _ask_the_server(path: Path, directory: str) -> None:
