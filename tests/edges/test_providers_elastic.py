@@ -272,10 +272,11 @@ def test_a_node_that_went_before_it_was_given_back_is_lost_once(rig: Callable[..
 def test_a_provider_that_does_not_come_back_from_a_node_that_is_given_up_is_asked_for_nothing_more(
     rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    let_go = threading.Event()
+    removing, let_go = threading.Event(), threading.Event()
 
     class Hangs(Theirs):
         def remove(self, node: Node, instance: str) -> None:
+            removing.set()
             let_go.wait(60)
 
     base, node = Base(), Node("n1", 1, kind="cpu")
@@ -285,6 +286,7 @@ def test_a_provider_that_does_not_come_back_from_a_node_that_is_given_up_is_aske
     base.inbox.put(NodesJoined(1.0, [node], 0))
     run.allocation.release(0, node)
     run.allocation.request(1, "cpu", 1)
+    assert removing.wait(60)
     monkeypatch.setattr("cantle.allocations.providers.elastic.HUNG_S", 0.0)
     run.allocation.lost(node)
     run.until(lambda: bool(run.answers(1)))
@@ -365,6 +367,28 @@ def test_it_stands_on_record_whether_whoever_was_asked_has_come_back(tmp_path: P
     run.until(lambda: all(left.answered for left in records.left()))
     run.allocation.close()
     run.inbox.close()
+
+
+def test_whoever_was_asked_and_the_loop_may_tell_of_one_request_at_once(tmp_path: Path) -> None:
+    records = Records(tmp_path / "elastic")
+    records.asked(0, "token", "cpu", 300, {"by": "command"})
+    problems: list[Exception] = []
+
+    def told(what: Callable[[int], None]) -> None:
+        try:
+            for number in range(300):
+                what(number)
+        except Exception as problem:  # noqa: BLE001 - told below
+            problems.append(problem)
+
+    ways: list[Callable[[int], None]] = [lambda n: records.handed_out(0, f"m{n}"), lambda _: records.answered(0)]
+    threads = [threading.Thread(target=told, args=(way,)) for way in ways]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    (left,) = records.left()
+    assert problems == [] and len(left.instances) == 300 and left.answered
 
 
 def test_what_a_provider_could_not_take_back_stays_on_record_and_the_user_is_told(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from threading import Lock
 
 import msgspec
 
@@ -36,36 +37,44 @@ class Left(msgspec.Struct, omit_defaults=True):
 
 
 class Records:
-    """The records of one run's requests, in this folder. Raises MachineError when they cannot be written."""
+    """The records of one run's requests, in this folder. Raises MachineError when they cannot be written.
+
+    The loop and whoever asks a provider tell of the same request, each in a thread of its own.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._known: dict[int, Left] = {}
+        self._one_at_a_time = Lock()
 
     def asked(self, number: int, token: str, kind: str, count: int, undo: dict[str, str]) -> None:
         """This will be asked next."""
-        self._known[number] = Left(number, token, kind, count, undo, os.uname().nodename, os.getpid())
-        self._write(number, "nothing was asked for")
+        with self._one_at_a_time:
+            self._known[number] = Left(number, token, kind, count, undo, os.uname().nodename, os.getpid())
+            self._write(number, "nothing was asked for")
 
     def handed_out(self, number: int, instance: str) -> None:
         """Something has come of it, which is called so."""
-        if number in self._known:
-            self._known[number].instances.append(instance)
-            self._write(number, f"{instance} is on no record")
+        with self._one_at_a_time:
+            if number in self._known:
+                self._known[number].instances.append(instance)
+                self._write(number, f"{instance} is on no record")
 
     def answered(self, number: int) -> None:
         """Whoever was asked has come back: nothing comes of it any more that is on no record."""
-        if number in self._known:
-            self._known[number].answered = True
-            self._write(number, "what it says is known all the same")
+        with self._one_at_a_time:
+            if number in self._known:
+                self._known[number].answered = True
+                self._write(number, "what it says is known all the same")
 
     def nothing_left(self, number: int) -> None:
         """Nothing of the request is there any more."""
-        self._known.pop(number, None)
-        try:
-            self._path(number).unlink(missing_ok=True)
-        except OSError:  # on a disk that cannot be written: to take it back once more does no harm
-            pass
+        with self._one_at_a_time:
+            self._known.pop(number, None)
+            try:
+                self._path(number).unlink(missing_ok=True)
+            except OSError:  # on a disk that cannot be written: to take it back once more does no harm
+                pass
 
     def left(self) -> list[Left]:
         """All requests that stand on the disk, by number. Files that cannot be read are left alone."""
